@@ -8,7 +8,7 @@ import jax
 
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.runner.programs.collectives import Collective, collectives
-from jaxserve.runner.programs.data_loops import OF_A_DRAFT_MODEL, OF_A_STEP, data_loops
+from jaxserve.runner.programs.data_loops import data_loops, most_loops
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.pool_aliasing import local_type, pool_copies
 from jaxserve.runner.programs.programs import Program
@@ -57,12 +57,12 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
     for name, array in {"pool": state.kv.pool, **state.kv.extra}.items():
         if copies := pool_copies(hlo, array, memory.temp_size_in_bytes):
             problems.append(f"it makes {len(copies)} arrays of the {name}'s shape, the first by {copies[0]}")
-    if program.bucket and program.bucket.max_rounds > 1:
+    if program.bucket and program.bucket.only_decodes:
         params, _, _ = program.args
         if copies := weight_copies(hlo, params, program.bucket.num_tokens):
             problems.append(f"it copies {len(copies)} weights before it multiplies, the first by {copies[0]}")
         has_draft_model = program.bucket.is_verify and state.draft_lens is not None
-        most = OF_A_STEP + (OF_A_DRAFT_MODEL if has_draft_model else 0)
+        most = most_loops(program.bucket, has_draft_model=has_draft_model)
         if platform == "gpu" and len(loops := data_loops(hlo)) > most:
             problems.append(f"it has {len(loops)} loops that end by data and wait for the host: {', '.join(loops)}")
     if platform == "cpu":  # its compiler reports none

@@ -18,12 +18,14 @@ class Bucket:
 
     T == S means decode only: one token per row, in up to `max_rounds` rounds. max_drafts: draft tokens that a row of a
     verify bucket computes after its own token in each of its rounds, T == S · (1 + max_drafts); 0 in other buckets.
+    most_rounds: forward passes of one step, if all its rows decode.
     """
 
     num_tokens: int
     num_rows: int
     num_columns: int
     max_drafts: int = 0
+    most_rounds: int = MAX_ROUNDS
 
     @property
     def is_decode(self) -> bool:
@@ -34,9 +36,14 @@ class Bucket:
         return self.max_drafts > 0
 
     @property
+    def only_decodes(self) -> bool:
+        """Whether all rows decode, with or without drafts: in `max_rounds` rounds, without chunks of prompts."""
+        return self.is_decode or self.is_verify
+
+    @property
     def max_rounds(self) -> int:
         """Forward passes of one step."""
-        return MAX_ROUNDS if self.is_decode or self.is_verify else 1
+        return self.most_rounds if self.only_decodes else 1
 
     @property
     def num_heads(self) -> int:
@@ -46,7 +53,7 @@ class Bucket:
     @property
     def max_row_tokens(self) -> int:
         """Tokens that one row can compute."""
-        return self.max_rounds * (1 + self.max_drafts) if self.max_rounds > 1 else self.num_tokens
+        return self.max_rounds * (1 + self.max_drafts) if self.only_decodes else self.num_tokens
 
     def __str__(self) -> str:
         kind = "decode" if self.is_decode else "verify" if self.is_verify else "mixed"
@@ -112,6 +119,21 @@ def make_buckets(
         step = max(8, 1 << (max_rows // 8 - 1).bit_length())
         decode_rows |= {r for r in (*ladder(24, step, 2), *range(step, max_rows, step)) if r < max_rows}
     return _of_sizes(decode_rows, [(t, r) for t in tokens for r in rows if t > r], max_columns)
+
+
+def default_rounds(platform: str) -> int:
+    """Rounds of a step of decode and verify buckets: one on a GPU, which waits for the host before each, but queues
+    whole steps ahead."""
+    return 1 if platform == "gpu" else MAX_ROUNDS
+
+
+def with_rounds(buckets: Buckets, most_rounds: int) -> Buckets:
+    """The same, of at most that many rounds."""
+
+    def limited(kind: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
+        return tuple(replace(bucket, most_rounds=most_rounds) for bucket in kind)
+
+    return Buckets(limited(buckets.decode), limited(buckets.mixed), limited(buckets.verify))
 
 
 def with_verify(buckets: Buckets, max_drafts: int) -> Buckets:

@@ -111,7 +111,7 @@ class Speculation:
 
     def observe(self, plan: StepPlan, outcome: StepOutcome, device_s: float) -> None:
         """Record a step."""
-        if plan.bucket.max_rounds == 1:
+        if not plan.bucket.only_decodes:
             return
         drafting = plan.max_drafts > 0 if plan.bucket.is_verify else np.zeros(0, np.bool_)
         slowest = int(plan.proposers[drafting].max()) if drafting.any() else 0

@@ -84,6 +84,7 @@ def cases() -> Iterator[Case]:
             check = partial(block_steps.check_blocks, tpu_mesh(target), form)
             yield f"Llama 3 8B, layers and head in {form}", f"{target}, one chip", check
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
+    yield "Llama 3 8B, step of prompts", "h200", gpu_step.check_step_of_prompts
     with_kernel = gpu_step.check_layers_with_measured_products
     yield f"Llama 3 8B, layers, {gpu_step.DECODE}, products by the kernel", "h200", with_kernel
     yield f"Llama 3 8B in int8, layers, {gpu_step.DECODE}, products by the kernel", "h200", partial(with_kernel, "int8")

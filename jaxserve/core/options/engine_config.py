@@ -71,7 +71,7 @@ INTEGERS: dict[str, tuple[int, int, bool]] = {
     "host_kv_cache_bytes": (0, INT_END, False),
     "tensor_parallel_size": (1, INT_END, False),
     "max_logprobs": (-1, INT_END, False),
-    "max_decode_rounds": (1, MAX_ROUNDS + 1, False),
+    "max_decode_rounds": (1, MAX_ROUNDS + 1, True),
     "seed": (-(2**63), 2**63, False),
 }
 
@@ -126,9 +126,10 @@ class EngineConfig:
         "compiled shapes, such as '8 32 32x8 512x32': rows of decode steps, TOKENSxROWS of mixed steps; default: by "
         "max_num_seqs and max_num_batched_tokens",
     )
-    max_decode_rounds: int = option(
-        MAX_ROUNDS,
-        "most tokens that a sequence draws in one step while no request waits; a step takes at most 50 ms",
+    max_decode_rounds: int | None = option(
+        None,
+        "most tokens that a sequence draws in one step while no request waits; a step takes at most 50 ms; default: "
+        f"{MAX_ROUNDS}, on GPU 1",
     )
     async_scheduling: bool = option(True, "plan a step while the one before runs")
     attention_backend: str = option("auto", "attention back end; auto: by device", BACKENDS)

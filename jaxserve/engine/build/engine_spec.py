@@ -6,7 +6,7 @@ from functools import partial
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxserve.core.buckets import Buckets, make_buckets, read_buckets, with_verify
+from jaxserve.core.buckets import Buckets, default_rounds, make_buckets, read_buckets, with_rounds, with_verify
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import INVARIANT, EngineConfig
 from jaxserve.engine.build.engine_sizes import (
@@ -137,4 +137,5 @@ def _spec_of(
         buckets = read_buckets(config.buckets, *largest)
     if speculation is not None:
         buckets = with_verify(buckets, speculation.num_speculative_tokens)
-    return EngineSpec(sizes, buckets, programs, memory, draft)
+    rounds = config.max_decode_rounds or default_rounds(platform)
+    return EngineSpec(sizes, with_rounds(buckets, rounds), programs, memory, draft)

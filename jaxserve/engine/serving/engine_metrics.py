@@ -32,7 +32,7 @@ class StepSummary(NamedTuple):
     @classmethod
     def of(cls, record: StepRecord) -> "StepSummary":
         decode_rows, bucket = record.num_decodes, record.bucket
-        prompt_tokens = 0 if bucket.max_rounds > 1 else record.num_tokens - decode_rows
+        prompt_tokens = 0 if bucket.only_decodes else record.num_tokens - decode_rows
         return cls(
             decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, record.moments.device_s * 1000
         )

@@ -148,7 +148,7 @@ class FakeRunner:
         is_long = plan.query_lens > 1
         _check(not is_long[: plan.num_decodes].any() and is_long[plan.num_decodes :].all(), "rows are out of order")
         is_plain = not is_long.any() and plan.targets is None and not plan.has_pooled
-        _check(bucket.max_rounds == 1 or is_plain, f"{bucket} is for decoding only")
+        _check(not bucket.only_decodes or is_plain, f"{bucket} is for decoding only")
         _check((plan.max_drafts <= bucket.max_drafts).all(), f"{bucket} has too few drafts")
         for g, table in enumerate(plan.tables):
             width = self.groups.num_columns(g, bucket.num_columns, bucket.max_row_tokens)

@@ -1,13 +1,18 @@
-"""Host: `data_loops`, the loops of a compiled program that end by data, for each turn of which a GPU asks the host."""
+"""Host: `data_loops`, the loops of a compiled program that end by data.
+
+A GPU asks the host before each turn of those that run layers; others are parts of its graphs (`compiler_options.py`).
+"""
 
 from collections.abc import Iterator
 
+from jaxserve.core.buckets import Bucket
 from jaxserve.runner.programs.hlo import Hlo
 
-OF_A_STEP = 1
-"""Of a decode step: over its rounds. Of another step: over the rows whose penalty counts are cleared, usually none."""
-OF_A_DRAFT_MODEL = 1
-"""More in a verify bucket: passes in which the draft model reads what it has missed, usually none."""
+
+def most_loops(bucket: Bucket, *, has_draft_model: bool) -> int:
+    """Of a step of decode and verify buckets: one over its rounds, if it may have several, and one over the passes in
+    which a draft model reads what it has missed, usually none."""
+    return (bucket.max_rounds > 1) + has_draft_model
 
 
 def data_loops(program: Hlo) -> list[str]:

@@ -40,7 +40,7 @@ class BatchLayout:
         bucket, rows = self.bucket, self.bucket.num_rows
         tokens = rows if bucket.is_verify else bucket.num_tokens
         shapes: dict[str, tuple[int, ...]] = {"header": (HEADER,), "tokens": (tokens,)}
-        if bucket.max_rounds == 1:
+        if not bucket.only_decodes:
             shapes["targets"] = (tokens,)
         shapes["rows"] = (rows, len(ROW_FIELDS))
         for k, (start, end) in enumerate(self.kinds):

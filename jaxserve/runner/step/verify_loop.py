@@ -147,7 +147,7 @@ def run_verify_rounds(
         tokens=empty(num_rows, width),
         logprobs=empty(packed_size(bucket.num_heads, max_logprobs)),
     )
-    last = lax.while_loop(
-        is_unfinished, run_round, Carry(state, starts, first, is_active, jnp.zeros_like(starts), results)
-    )
+    carry = Carry(state, starts, first, is_active, jnp.zeros_like(starts), results)
+    # As in `decode_loop`: no loop where it has one turn.
+    last = run_round(carry) if bucket.max_rounds == 1 else lax.while_loop(is_unfinished, run_round, carry)
     return last.state, last.results

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxserve import SamplingParams
+from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
@@ -27,7 +28,11 @@ def requests(family):
 
 @pytest.mark.parametrize(
     ("family", "options", "ways"),
-    [("llama3", {}, [(1, False), (5, True)]), ("gemma3", {"tensor_parallel_size": 2}, [(5, True)])],
+    [
+        ("llama3", {}, [(1, False), (5, True)]),
+        ("llama3", {"max_decode_rounds": 1}, [(1, True)]),
+        ("gemma3", {"tensor_parallel_size": 2}, [(5, True)]),
+    ],
 )
 def test_every_pair_of_features_gives_the_same_text(family, options, ways):
     prompts, params = requests(family)
@@ -41,7 +46,7 @@ def test_every_pair_of_features_gives_the_same_text(family, options, ways):
         proposed, accepted = np.sum(seen, axis=0)
         assert 10 < accepted < proposed
     for prompt, param in list(zip(prompts, params, strict=True))[::8]:
-        (alone,), _, _ = run(llm, [prompt], param, 16, is_overlapped=True)
+        (alone,), _, _ = run(llm, [prompt], param, llm.config.max_decode_rounds or MAX_ROUNDS, is_overlapped=True)
         assert alone == expected[prompts.index(prompt)]
 
 

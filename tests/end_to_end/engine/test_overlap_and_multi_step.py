@@ -7,6 +7,8 @@ import pytest
 
 from jaxserve import SamplingParams
 from jaxserve.core.buckets import MAX_ROUNDS
+from jaxserve.runner.programs.data_loops import data_loops
+from jaxserve.runner.programs.hlo import read_hlo
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import SMALL, drain, driven, submit, tiny_engine
 
@@ -52,6 +54,12 @@ def run(llm, prompts, params, num_rounds, is_overlapped):
     return [_summary(out) for out in outputs], [value for out in outputs for value in _logprobs(out)], rounds
 
 
+def loops_of_decode_steps(llm):
+    """How many loops that end by data the compiled decode steps have."""
+    compiled = llm.parts.runner.executables
+    return {len(data_loops(read_hlo(compiled[key].as_text()))) for key in compiled if str(key).startswith("decode")}
+
+
 def _summary(out):
     samples = [(s.text, s.token_ids, s.finish_reason, s.stop_reason, _ranks(s.logprobs)) for s in out.outputs]
     return samples, _ranks(out.prompt_logprobs)
@@ -68,18 +76,25 @@ def _logprobs(out):
 
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
 def test_every_pair_of_features_gives_the_same(family):
-    llm = tiny_engine(family)
+    """Also without a loop over rounds, which `max_decode_rounds=1` leaves out."""
+    llm, without_loop = tiny_engine(family), tiny_engine(family, max_decode_rounds=1)
     prompts = [goldens(family)[i % 3].prompt[: 5 + i] for i in range(len(ROWS))]
     params = [SamplingParams(max_tokens=9 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
     expected, logprobs, rounds = run(llm, prompts, params, 1, is_overlapped=False)
     assert len(logprobs) > 200
     assert set(rounds) == {1}
     assert {sample[2] for samples, _ in expected for sample in samples} == {"stop", "length"}
-    for num_rounds, is_overlapped in ((1, True), (5, False), (MAX_ROUNDS, True)):
-        outputs, found, rounds = run(llm, prompts, params, num_rounds, is_overlapped)
-        assert outputs == expected, (num_rounds, is_overlapped)
+    for engine, num_rounds, is_overlapped in (
+        (llm, 1, True),
+        (llm, 5, False),
+        (llm, MAX_ROUNDS, True),
+        (without_loop, 1, True),
+    ):
+        outputs, found, rounds = run(engine, prompts, params, num_rounds, is_overlapped)
+        assert outputs == expected, (engine.config.max_decode_rounds, num_rounds, is_overlapped)
         np.testing.assert_allclose(found, logprobs, atol=1e-5)  # buckets of other sizes round differently
         assert max(rounds) == num_rounds
+    assert {number - 1 for number in loops_of_decode_steps(llm)} == loops_of_decode_steps(without_loop)
 
 
 @pytest.mark.parametrize("is_overlapped", [False, True])

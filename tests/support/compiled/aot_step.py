@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxserve.core.buckets import Bucket
+from jaxserve.core.buckets import Bucket, default_rounds
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import device_bytes, num_shards, replicated
 from jaxserve.core.options.engine_config import INVARIANT
@@ -109,10 +110,10 @@ class StepCase:
         num_bytes = memory_traffic(read_hlo(compiled.as_text()), {local_type(self.state.kv.pool)})
         return num_bytes / device_bytes({name: self._programs.params[name] for name in parts})
 
-    def compile(self) -> jax.stages.Compiled:
-        """The whole step, its state donated."""
+    def compile(self, **options: Any) -> jax.stages.Compiled:
+        """The whole step, its state donated. options: of XLA, in addition to those of an engine."""
         with no_persistent_cache():
-            return self._programs.step(self.bucket).compile()
+            return self._programs.step(self._bucket).lower().compile(compiler_options=options)
 
     def compile_draw(self) -> jax.stages.Compiled:
         """The draw of late rows, as many as the bucket has; the state is donated."""
@@ -121,7 +122,7 @@ class StepCase:
 
     def compile_backbone(self) -> jax.stages.Compiled:
         """Embedding and layers, the pool donated."""
-        config, layout = SHAPES[self.name], self._programs.batch_layout(self.bucket)
+        config, layout = SHAPES[self.name], self._programs.batch_layout(self._bucket)
 
         def backbone(params, pool, buffer, state):
             batch = unpack(layout, buffer, first_inputs(layout, buffer, state))
@@ -130,7 +131,7 @@ class StepCase:
             hidden, pool, _ = transformer.forward(ctx, config, params, tokens, positions, batch.metas, pool)
             return hidden, pool
 
-        params, state, buffer = self._programs.step(self.bucket).args
+        params, state, buffer = self._programs.step(self._bucket).args
         pool, rest = state.kv.pool, replace(state, kv=None, slots=None)
         out = (replicated(self.mesh), pool.sharding)
         options = {"out_shardings": out, "compiler_options": compiler_options(self.mesh)}
@@ -146,6 +147,11 @@ class StepCase:
 
         inputs = on(self.mesh, (num_rows,), jnp.int32), on(self.mesh, (num_rows, config.d_model), DTYPE)
         return compile_on(self.mesh, ends, self._programs.params, *inputs, compiler_options=compiler_options(self.mesh))
+
+    @cached_property
+    def _bucket(self) -> Bucket:
+        """With as many rounds as an engine on such devices has by default."""
+        return replace(self.bucket, most_rounds=default_rounds(self.mesh.devices.flat[0].platform))
 
     @cached_property
     def _programs(self) -> Programs:

@@ -62,7 +62,7 @@ def test_parts_fill_the_buffer_without_gaps_and_decode_buckets_have_no_targets()
         parts = layout.split(np.arange(layout.size, dtype=np.int32))
         joined = np.concatenate([part.ravel() for part in parts.values()])
         np.testing.assert_array_equal(joined, np.arange(layout.size))
-        assert ("targets" in parts) == (bucket.max_rounds == 1)
+        assert ("targets" in parts) == (not bucket.only_decodes)
         assert len(parts["tokens"]) == (4 if bucket.is_verify else bucket.num_tokens)
 
 

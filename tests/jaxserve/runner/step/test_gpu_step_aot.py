@@ -13,11 +13,12 @@ from jaxserve.models.attention import check_backend
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.row_tiles import row_tiles
-from jaxserve.runner.programs.data_loops import OF_A_STEP, data_loops
+from jaxserve.runner.programs.data_loops import data_loops
 from jaxserve.runner.programs.hlo import read_hlo
 from pallas_kernels.matmul.mosaic_gpu import block_rules
 from tests.support.compiled.aot import assert_in_place, device_bytes, gpu_mesh, ptxas_report
 from tests.support.compiled.aot_step import DTYPE, PAGE, StepCase
+from tests.support.compiled.cuda_graphs import assert_no_waits
 
 NAME, DECODE = "llama-3-8b", Bucket(64, 64, 128)
 # 34 MB of them are cuBLAS's; a copy of the largest matrix of a layer is 235 MB. The rest of a step needs less: the
@@ -46,15 +47,23 @@ def tile_arithmetic(executable: str, num_rows: int) -> list[list[tuple[str, ...]
 
 
 def check_whole_step() -> None:
-    """Assert that the state is updated in place, and that the step calls each kernel once."""
+    """Assert that the state is updated in place, that the step calls each kernel once, and that the host waits for
+    nothing in it."""
     step = StepCase(gpu_mesh(), NAME, DECODE)
-    compiled = step.compile()
+    with assert_no_waits() as options:
+        compiled = step.compile(**options)
     assert kernels_called(compiled.as_text()) == KERNELS
     assert_in_place(compiled, step.state.kv.pool, donated=step.state, max_temp_bytes=BACKBONE_BYTES)
     assert not step.weight_copies(compiled)
-    assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
+    assert not data_loops(read_hlo(compiled.as_text()))
     # In addition to weights and head: attention's partial results for contexts of up to 8,192 tokens, and activations.
     assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.08
+
+
+def check_step_of_prompts() -> None:
+    """Assert that the host waits for nothing in a step of prompts either."""
+    with assert_no_waits() as options:
+        StepCase(gpu_mesh(), NAME, Bucket(512, 64, 128)).compile(**options)
 
 
 def check_layers_of_two_kinds() -> None:
