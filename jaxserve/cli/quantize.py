@@ -11,7 +11,7 @@ from jaxserve.cli.args.output_model import MAX_SHARD_SIZE, add_folders, add_outp
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import DTYPES
 
-SMOOTHED, GPTQ, AWQ = "w8a8", "gptq-", "awq-"
+SMOOTHED, NF4, GPTQ, AWQ = "w8a8", "nf4", "gptq-", "awq-"
 ALPHA = 0.5
 PIECE_LEN, MAX_PIECES = 256, 128
 
@@ -43,15 +43,15 @@ def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
     is_calibrated = args.scheme.startswith((GPTQ, AWQ))
     if is_calibrated and args.calibration is None:
         parser.error(f"--scheme {args.scheme} needs --calibration FILE")
-    if args.calibration is not None and not is_calibrated and args.scheme != SMOOTHED:
+    if args.calibration is not None and not is_calibrated and args.scheme not in (SMOOTHED, NF4):
         parser.error(f"--calibration has no use with --scheme {args.scheme}")
-    if args.smooth is not None and (is_calibrated or args.calibration is None):
+    if args.smooth is not None and (args.scheme != SMOOTHED or args.calibration is None):
         parser.error(f"--smooth needs --scheme {SMOOTHED} and --calibration FILE")
 
 
 def _calibration(args: argparse.Namespace) -> dict[str, Any]:
     """What `convert` takes of it."""
-    from jaxserve.convert.awq_scales import AwqScales, FoldedSquares
+    from jaxserve.convert.awq_scales import AwqScales, FoldedHessians
     from jaxserve.convert.hessians import LayerHessians
     from jaxserve.convert.smooth import observe
     from jaxserve.core.errors import RequestError
@@ -65,11 +65,11 @@ def _calibration(args: argparse.Namespace) -> dict[str, Any]:
         raise RequestError(f"{args.source} has no tokenizer, which --calibration needs", "calibration")
     text = args.calibration.read_text(encoding="utf-8", errors="replace")
     pieces = cut_text(model.tokenizer.encode(text), PIECE_LEN)[:MAX_PIECES]
-    if args.scheme.startswith(GPTQ):
+    if args.scheme.startswith((GPTQ, NF4)):
         return {"sums": LayerHessians(model, pieces)}
     if args.scheme.startswith(AWQ):
         scales = AwqScales(LayerHessians(model, pieces), int(args.scheme.partition("-g")[2]))
-        return {"scales": scales, "sums": FoldedSquares(scales)}
+        return {"scales": scales, "sums": FoldedHessians(scales)}
     with CountBar(not args.quiet, desc="Observing", unit="layer", total=model.config.num_layers) as bar:
         alpha = ALPHA if args.smooth is None else args.smooth
         return {"scales": observe(model, pieces, alpha, lambda done, _: bar.update(done - bar.n))}
@@ -98,8 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         "--calibration",
         type=existing_file,
         metavar="FILE",
-        help=f"a text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for AWQ and GPTQ, or "
-        f"with {SMOOTHED} to move outlying channels of the activations into the weights (SmoothQuant)",
+        help=f"a text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for AWQ and GPTQ, with "
+        f"{NF4} to choose codes by GPTQ, or with {SMOOTHED} to move outlying channels of the activations into the "
+        "weights (SmoothQuant)",
     )
     parser.add_argument(
         "--smooth",

@@ -16,7 +16,7 @@ from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
-from checkpoints.quantized.forms.all_forms import FORMS
+from checkpoints.quantized.forms.all_forms import form_of
 from checkpoints.sources import ResolvedSource
 from checkpoints.writing.conversion_manifest import ConversionManifest, identity
 from checkpoints.writing.write_orbax import write_orbax
@@ -54,14 +54,14 @@ def convert(
 ) -> bool:
     """Writes `target`; False where an earlier run has finished it. progress(done, total): called with bytes written.
     scales: of the inputs of matrices that are quantized; None: they stay as they are. sums: for schemes of AWQ
-    and GPTQ.
+    and GPTQ, and NF4 by GPTQ.
 
     Raises `CheckpointError` where the source lacks what the described model needs, or the folder is in use.
     """
     with open_checkpoint(source) as checkpoint:
         model = read_config(checkpoint)
         dtype = choose_dtype(target.dtype, model.dtype)
-        form = None if target.scheme is None else FORMS[target.scheme]
+        form = None if target.scheme is None else form_of(target.scheme, is_calibrated=sums is not None)
         tree = _tree(model, dtype if form is None else jnp.dtype(jnp.float32))
         leaves = _leaves(checkpoint, model, tree)
         if scales is not None:

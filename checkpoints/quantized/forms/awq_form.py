@@ -1,11 +1,12 @@
-"""Host: integers of 4 bits in groups, whose ranges weigh how large inputs are, in the form of compressed-tensors."""
+"""Host: integers of 4 bits in groups, whose ranges weigh what products lose, in the form of compressed-tensors."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from checkpoints.quantized.forms.group_form import GroupForm
-from checkpoints.quantized.forms.written_form import by_pieces, finite
+from checkpoints.quantized.forms.group_range import by_products
+from checkpoints.quantized.forms.written_form import by_pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,5 +15,6 @@ class AwqForm(GroupForm):
     products."""
 
     def encode_whole(self, values: np.ndarray, sums: np.ndarray) -> list[np.ndarray]:
-        """See `CalibratedForm`. sums: of x², [in]."""
-        return by_pieces(lambda rows: self.encoded(finite(rows), sums), values)
+        """See `CalibratedForm`. sums: of x xᵀ, [in, in]."""
+        loss = by_products(sums, self.group_len)
+        return by_pieces(lambda rows: self.encoded(rows, loss), values)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from checkpoints.quantized.forms.code_grid import IntGrid
 from checkpoints.quantized.forms.gptq_rounding import gptq_codes
 from checkpoints.quantized.forms.group_form import BITS, GroupForm
 from checkpoints.quantized.forms.written_form import finite
@@ -15,4 +16,4 @@ class GptqForm(GroupForm):
 
     def encode_whole(self, values: np.ndarray, sums: np.ndarray) -> list[np.ndarray]:
         """See `CalibratedForm`. sums: of x xᵀ, [in, in]."""
-        return self.stored(*gptq_codes(finite(values.astype(np.float32)), sums, self.group_len, BITS))
+        return self.stored(*gptq_codes(finite(values.astype(np.float32)), sums, self.group_len, IntGrid(BITS)))

@@ -12,23 +12,24 @@ bits and groups of 64 the perplexity is 1.05 times that of the dense model, and 
 """
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 
-from checkpoints.quantized.forms.group_range import codes_of, decoded, group_ranges
+from checkpoints.quantized.forms.code_grid import CodeGrid
+from checkpoints.quantized.forms.group_range import by_importance
 
 DAMPING = 0.01  # of the mean diagonal, added to it: keeps h invertible
 BLOCK = 128  # columns after which all others are corrected at once, in one product
 
 
 def gptq_codes(
-    weight: Float[np.ndarray, "N K"], hessian: Float[np.ndarray, "K K"], group_len: int, bits: int
-) -> tuple[UInt8[np.ndarray, "N K"], Float[np.ndarray, "N G"], UInt8[np.ndarray, "N G"]]:
-    """Codes, and scales and zero points of groups of `group_len` inputs."""
+    weight: Float[np.ndarray, "N K"], hessian: Float[np.ndarray, "K K"], group_len: int, grid: CodeGrid
+) -> tuple[np.ndarray, ...]:
+    """Codes [N, K], and the numbers of the groups of `group_len` inputs, as `grid.of_groups` chooses them."""
     num_out, num_in = weight.shape
     importance = np.diagonal(hessian).astype(np.float64)
     weight = np.where(importance > 0, weight, 0)  # else what nothing is multiplied by would widen its group's range
     groups = weight.astype(np.float32).reshape(num_out, -1, group_len)
-    scales, zeros = group_ranges(groups, bits, importance=importance.reshape(-1, group_len))
+    of_groups = grid.of_groups(groups, by_importance(importance, group_len))
 
     order = np.argsort(-importance, kind="stable")
     upper = _inverse_factor(hessian[np.ix_(order, order)])
@@ -39,13 +40,13 @@ def gptq_codes(
         block, own = rest[:, start : start + BLOCK], upper[start : start + BLOCK, start:]
         errors = np.empty_like(block)
         for i, column in enumerate(columns):
-            scale, zero = scales[:, column // group_len], zeros[:, column // group_len]
-            code = codes_of(block[:, i], scale, zero, bits)
+            group = tuple(numbers[:, column // group_len] for numbers in of_groups)
+            code = grid.codes(block[:, i], group)
             codes[:, column] = code
-            errors[:, i] = (block[:, i] - decoded(code, scale, zero)) / own[i, i]
+            errors[:, i] = (block[:, i] - grid.values(code, group)) / own[i, i]
             block[:, i + 1 :] -= errors[:, i, None] * own[i, i + 1 : len(columns)]
         rest[:, start + BLOCK :] -= errors @ own[:, BLOCK:]
-    return codes, scales, zeros
+    return codes, *of_groups
 
 
 def _inverse_factor(hessian: Float[np.ndarray, "K K"]) -> Float[np.ndarray, "K K"]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from checkpoints.quantized.bit_fields import WORD, packed
-from checkpoints.quantized.forms.group_range import codes_of, group_ranges
+from checkpoints.quantized.forms.group_range import Loss, codes_of, group_ranges, squared
 from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, config_of, finite
 from checkpoints.quantized.quantized_weight import Misfit
 
@@ -43,13 +43,12 @@ class GroupForm:
 
     def encode(self, rows: np.ndarray) -> list[np.ndarray]:
         """See `WrittenForm`."""
-        return self.encoded(finite(rows), None)
+        return self.encoded(rows)
 
-    def encoded(self, rows: np.ndarray, importance: np.ndarray | None) -> list[np.ndarray]:
-        """Of finite rows. importance: of each input (`group_ranges`)."""
-        groups = rows.reshape(len(rows), -1, self.group_len)
-        by_group = None if importance is None else importance.reshape(-1, self.group_len)
-        scales, zeros = group_ranges(groups, BITS, importance=by_group)
+    def encoded(self, rows: np.ndarray, loss: Loss = squared) -> list[np.ndarray]:
+        """The rows of the parts that have rows."""
+        groups = finite(rows).reshape(len(rows), -1, self.group_len)
+        scales, zeros = group_ranges(groups, BITS, loss)
         return self.stored(codes_of(groups, scales[..., None], zeros[..., None], BITS), scales, zeros)
 
     def stored(self, codes: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> list[np.ndarray]:

@@ -7,21 +7,12 @@ from typing import Any
 import numpy as np
 
 from checkpoints.quantized.bitsandbytes import STATE
+from checkpoints.quantized.forms.gptq_rounding import gptq_codes
+from checkpoints.quantized.forms.nf4_grid import VALUES, Nf4Grid, largest
 from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, finite
 from checkpoints.quantized.quantized_weight import Misfit
 
 BLOCK = 64
-# The quantiles of the normal distribution, scaled to [-1, 1] (appendix E of the paper).
-VALUES = np.array(
-    [
-        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
-        *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
-        *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
-        *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
-    ],
-    np.float32,
-)
-_MIDDLES = (VALUES[1:] + VALUES[:-1]) / 2
 _BYTES = np.dtype(np.uint8)
 
 
@@ -57,13 +48,25 @@ class Nf4Form:
 
     def encode(self, rows: np.ndarray) -> list[np.ndarray]:
         """See `WrittenForm`."""
-        blocks = finite(rows).reshape(-1, BLOCK)
-        factors = np.max(np.abs(blocks), axis=1)
-        scaled = blocks / np.where(factors > 0, factors, np.float32(1))[:, None]
-        codes = np.searchsorted(_MIDDLES, scaled.reshape(-1)).astype(np.uint8)
-        return [(codes[0::2] << 4 | codes[1::2])[:, None], factors]
+        groups = finite(rows).reshape(len(rows), -1, BLOCK)
+        factors = largest(groups)
+        return self.stored(Nf4Grid().codes(groups, (factors[..., None],)), factors)
+
+    def stored(self, codes: np.ndarray, factors: np.ndarray) -> list[np.ndarray]:
+        """Codes and factors of blocks, of rows one after the other, as they are written."""
+        codes = codes.reshape(-1)
+        return [(codes[0::2] << 4 | codes[1::2])[:, None], factors.reshape(-1)]
 
     def constants(self, shape: tuple[int, int]) -> list[np.ndarray]:
         """See `WrittenForm`."""
         state = {"quant_type": "nf4", "blocksize": BLOCK, "dtype": "bfloat16", "shape": list(shape)}
         return [VALUES, np.frombuffer(json.dumps(state).encode(), np.uint8)]
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedNf4Form(Nf4Form):
+    """A `CalibratedForm`: codes are chosen by GPTQ."""
+
+    def encode_whole(self, values: np.ndarray, sums: np.ndarray) -> list[np.ndarray]:
+        """See `CalibratedForm`. sums: of x xᵀ, [in, in]."""
+        return self.stored(*gptq_codes(finite(values.astype(np.float32)), sums, BLOCK, Nf4Grid()))

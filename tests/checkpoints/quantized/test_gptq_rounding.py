@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from checkpoints.quantized.forms import gptq_rounding
+from checkpoints.quantized.forms.code_grid import IntGrid
 from checkpoints.quantized.forms.gptq_rounding import DAMPING, gptq_codes
 from checkpoints.quantized.forms.group_form import GroupForm
-from checkpoints.quantized.forms.group_range import codes_of, decoded, group_ranges
+from checkpoints.quantized.forms.group_range import by_importance, codes_of, decoded, group_ranges
+from checkpoints.quantized.forms.nf4_grid import Nf4Grid, largest
 
 NUM_OUT, NUM_IN, GROUP, BITS = 24, 64, 16, 4
+GRID = IntGrid(BITS)
 RANDOM = np.random.default_rng(0)
 
 
@@ -35,9 +38,19 @@ def rounded(weight):
 
 def test_less_is_lost_than_by_rounding():
     weight, inputs = RANDOM.normal(size=(NUM_OUT, NUM_IN)).astype(np.float32), alike_inputs()
-    codes, scales, zeros = gptq_codes(weight, inputs.T @ inputs, GROUP, BITS)
+    codes, scales, zeros = gptq_codes(weight, inputs.T @ inputs, GROUP, GRID)
     assert codes.max() == 2**BITS - 1
     assert lost(weight, values_of(codes, scales, zeros), inputs) < 0.5 * lost(weight, rounded(weight), inputs)
+
+
+def test_less_is_lost_than_by_rounding_to_nf4():
+    weight, inputs, grid = RANDOM.normal(size=(NUM_OUT, NUM_IN)).astype(np.float32), alike_inputs(), Nf4Grid()
+    groups = weight.reshape(NUM_OUT, -1, GROUP)
+    widest = (largest(groups)[..., None],)
+    nearest = grid.values(grid.codes(groups, widest), widest).reshape(weight.shape)
+    codes, factors = gptq_codes(weight, inputs.T @ inputs, GROUP, grid)
+    found = grid.values(codes, (np.repeat(factors, GROUP, axis=1),))
+    assert lost(weight, found, inputs) < 0.5 * lost(weight, nearest, inputs)
 
 
 def test_codes_are_those_of_one_column_after_the_other():
@@ -48,7 +61,7 @@ def test_codes_are_those_of_one_column_after_the_other():
     hessian = inputs.T @ inputs
     importance = np.diagonal(hessian)
     damped = hessian + DAMPING * np.mean(importance) * np.eye(NUM_IN)
-    ranges = group_ranges(weight.reshape(3, -1, GROUP), BITS, importance=importance.reshape(-1, GROUP))
+    ranges = group_ranges(weight.reshape(3, -1, GROUP), BITS, by_importance(importance, GROUP))
     scales, zeros = (np.repeat(found, GROUP, axis=1) for found in ranges)
     rest, expected, left = weight.astype(np.float64), np.zeros_like(weight), list(np.argsort(-importance))
     assert left != sorted(left)
@@ -59,7 +72,7 @@ def test_codes_are_those_of_one_column_after_the_other():
         inverse = np.linalg.inv(damped[np.ix_(left, left)])
         rest[:, left] -= np.outer(error, inverse[0] / inverse[0, 0])
         left.remove(i)
-    codes, *found = gptq_codes(weight, hessian, GROUP, BITS)
+    codes, *found = gptq_codes(weight, hessian, GROUP, GRID)
     assert (codes == expected).mean() > 0.99  # both round, and ties go either way
     for one, other in zip(found, ranges, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -67,14 +80,14 @@ def test_codes_are_those_of_one_column_after_the_other():
 
 def test_more_columns_than_a_block(monkeypatch):
     weight, inputs = RANDOM.normal(size=(NUM_OUT, NUM_IN)).astype(np.float32), alike_inputs()
-    whole = gptq_codes(weight, inputs.T @ inputs, GROUP, BITS)[0]
+    whole = gptq_codes(weight, inputs.T @ inputs, GROUP, GRID)[0]
     monkeypatch.setattr(gptq_rounding, "BLOCK", 24)
-    assert (gptq_codes(weight, inputs.T @ inputs, GROUP, BITS)[0] == whole).mean() > 0.99
+    assert (gptq_codes(weight, inputs.T @ inputs, GROUP, GRID)[0] == whole).mean() > 0.99
 
 
 def test_inputs_that_are_alike_in_nothing_are_rounded():
     weight = RANDOM.normal(size=(NUM_OUT, NUM_IN)).astype(np.float32)
-    found = gptq_codes(weight, np.eye(NUM_IN, dtype=np.float32), GROUP, BITS)
+    found = gptq_codes(weight, np.eye(NUM_IN, dtype=np.float32), GROUP, GRID)
     np.testing.assert_allclose(values_of(*found), rounded(weight), atol=1e-6)
 
 
@@ -82,10 +95,10 @@ def test_inputs_that_are_alike_in_nothing_are_rounded():
 def test_inputs_that_are_always_zero_become_zero(dead):
     weight, inputs = RANDOM.normal(size=(NUM_OUT, NUM_IN)).astype(np.float32), alike_inputs()
     inputs[:, dead] = 0
-    found = gptq_codes(weight, inputs.T @ inputs, GROUP, BITS)
+    found = gptq_codes(weight, inputs.T @ inputs, GROUP, GRID)
     assert (values_of(*found)[:, dead] == 0).all()
     weight[:, dead] = 50
-    for one, other in zip(gptq_codes(weight, inputs.T @ inputs, GROUP, BITS), found, strict=True):
+    for one, other in zip(gptq_codes(weight, inputs.T @ inputs, GROUP, GRID), found, strict=True):
         np.testing.assert_array_equal(one, other, "their weights widen no range")
 
 

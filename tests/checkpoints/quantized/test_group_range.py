@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from checkpoints.quantized.forms.group_range import SHARES, codes_of, decoded, group_ranges
+from checkpoints.quantized.forms.group_range import SHARES, by_importance, by_products, codes_of, decoded, group_ranges
 
 RANDOM = np.random.default_rng(0)
 
@@ -33,14 +33,29 @@ def test_less_is_lost_than_with_the_widest_range():
 def test_what_matters_loses_less():
     """The range is narrowed where the largest weights matter little, and not where nothing matters."""
     groups = RANDOM.normal(size=(16, 4, 64)).astype(np.float32)
-    importance = np.where(RANDOM.random((4, 64)) < 0.2, 100.0, 0.01)
+    importance = np.where(RANDOM.random(256) < 0.2, 100.0, 0.01)
 
     def lost(found):
-        return (np.square(found - groups) * importance).sum()
+        return (np.square(found - groups).reshape(16, -1) * importance).sum()
 
-    assert lost(rounded(groups, 4, importance=importance)) < 0.9 * lost(rounded(groups, 4))
+    assert lost(rounded(groups, 4, loss=by_importance(importance, 64))) < 0.9 * lost(rounded(groups, 4))
     widest = rounded(groups, 4, shares=(1.0,))
-    np.testing.assert_array_equal(rounded(groups, 4, importance=np.zeros((4, 64))), widest)
+    np.testing.assert_array_equal(rounded(groups, 4, loss=by_importance(np.zeros(256), 64)), widest)
+
+
+def test_products_lose_less_where_inputs_have_something_in_common():
+    groups, inputs = RANDOM.normal(size=(16, 4, 64)).astype(np.float32), RANDOM.normal(size=(500, 3))
+    inputs = inputs @ RANDOM.normal(size=(3, 256)) + 0.1 * RANDOM.normal(size=(500, 256))
+    hessian = inputs.T @ inputs
+
+    def lost(found):
+        """By the products of each group alone."""
+        errors = (found - groups).transpose(1, 2, 0)
+        return np.square(inputs.reshape(500, 4, 64).transpose(1, 0, 2) @ errors).sum()
+
+    alone = lost(rounded(groups, 4, loss=by_importance(np.diagonal(hessian), 64)))
+    assert lost(rounded(groups, 4, loss=by_products(hessian, 64))) < 0.9 * alone
+    assert by_products(hessian, 64)(groups).sum() == pytest.approx(lost(2 * groups) / np.trace(hessian), rel=1e-5)
 
 
 def test_weights_of_one_sign_and_of_zero():

@@ -6,7 +6,7 @@ import pytest
 
 from checkpoints.sources import resolve
 from jaxserve import pure
-from jaxserve.convert.awq_scales import ALPHAS, AwqScales, FoldedSquares, best_scales
+from jaxserve.convert.awq_scales import ALPHAS, AwqScales, FoldedHessians, best_scales
 from jaxserve.convert.convert_model import ConversionTarget, convert
 from jaxserve.convert.hessians import LayerHessians
 from jaxserve.functional.layer_inputs import PRODUCTS, layer_inputs
@@ -37,7 +37,7 @@ def test_inputs_of_one_size_are_left_alone_and_those_that_are_zero_do_no_harm():
 
 def converted(source, folder, scheme, scales=None):
     target = ConversionTarget(folder, "safetensors", "float32", 10**9, scheme=scheme)
-    sums = None if scales is None else FoldedSquares(scales)
+    sums = None if scales is None else FoldedHessians(scales)
     convert(resolve(str(source)), target, lambda done, total: None, scales, sums)
     return pure.load(str(folder), dtype="float32", quantization="dense")
 
@@ -72,7 +72,7 @@ def test_less_of_a_layers_products_is_lost_than_by_rounding(tmp_path):
     for name in ("qkv", "down"):
         weight, hessian = of_layer(original, name), np.asarray(inputs[name])
         factors = np.mean(of_layer(folded, name) / weight, axis=tuple(range(weight.ndim - 1)))
-        assert factors[[*LARGE]].min() > 2 * np.median(factors)
+        assert factors[[*LARGE]].min() > 1.5 * np.median(factors)
 
         def lost(values, weight=weight, hessian=hessian):
             error = (values - weight).reshape(-1, weight.shape[-1])

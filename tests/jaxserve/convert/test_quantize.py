@@ -12,7 +12,7 @@ from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.quantized.forms.all_forms import FORMS
 from checkpoints.quantized.forms.form_names import FORM_NAMES
 from checkpoints.quantized.forms.group_range import SHARES
-from checkpoints.quantized.forms.nf4_form import VALUES
+from checkpoints.quantized.forms.nf4_grid import VALUES
 from checkpoints.sources import resolve
 from jaxserve.cli.quantize import run
 from pallas_kernels.qtensor import encode
