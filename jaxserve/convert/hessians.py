@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Int32
 
+from checkpoints.errors import CheckpointError
 from checkpoints.mapping.parts import Part
 from jaxserve.convert.folded_leaves import layer_number
 from jaxserve.engine.pure_model import PureModel
@@ -29,7 +30,7 @@ class InputSums(Protocol):
 
 class LayerHessians:
     """`InputSums` of x xᵀ, over all tokens of texts. One layer's are in memory. They are those of the model as it is,
-    not with the layers before already coded."""
+    not with the layers before already coded. Raises `CheckpointError` for sums that are not finite."""
 
     def __init__(self, model: PureModel, texts: Int32[np.ndarray, "N T"]) -> None:
         self._layers: Iterator[Kept] = layer_inputs(model.settings, model.params, texts, PRODUCTS)
@@ -46,4 +47,7 @@ class LayerHessians:
             raise ValueError(f"layer {number} is asked for after layer {self._number}")
         while self._number < number:
             self._kept, self._number = next(self._layers), self._number + 1
-        return np.asarray(self._kept[name])
+        sums = np.asarray(self._kept[name])
+        if not np.isfinite(sums).all():
+            raise CheckpointError(f"layer {number}: what {name} is multiplied by is not finite; try --dtype float32")
+        return sums

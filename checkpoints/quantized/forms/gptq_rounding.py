@@ -50,9 +50,16 @@ def gptq_codes(
 
 
 def _inverse_factor(hessian: Float[np.ndarray, "K K"]) -> Float[np.ndarray, "K K"]:
-    """u of h, which is damped."""
-    h = hessian.astype(np.float64)
+    """u of h, which is damped, ten times as much where sums that were rounded make it indefinite."""
+    h, damping = hessian.astype(np.float64), DAMPING
     diagonal = np.diagonal(h)
-    added = DAMPING * diagonal.mean()
-    h = h + np.diag(np.where(diagonal > 0, added if added > 0 else 1.0, 1.0))
-    return np.linalg.cholesky(np.linalg.inv(h)).T
+    while True:
+        added = damping * diagonal.mean()
+        damped = h + np.diag(np.where(diagonal > 0, added if added > 0 else 1.0, 1.0))
+        try:
+            # h = v vᵀ with an upper v, from the lower factor of h backwards; then u is v⁻¹.
+            v = np.linalg.cholesky(damped[::-1, ::-1])[::-1, ::-1]
+        except np.linalg.LinAlgError:
+            damping *= 10
+        else:
+            return np.triu(np.linalg.inv(v))

@@ -17,7 +17,7 @@ _TPU7X: Options = {"xla_tpu_control_large_2nd_minor_layout_for_x16": False}
 #
 # Conditions and loops that end by data are parts of CUDA graphs, too: otherwise the host waits for each of them, and
 # queues no other step meanwhile. A decode step of 8 rows of Llama 3 8B takes 5.1 instead of 7.2 ms (H200).
-_GPU: Options = {
+GPU: Options = {
     "xla_gpu_enable_triton_gemm": False,
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
     # A trace names a graph's operations only if they run one by one.
@@ -29,5 +29,5 @@ def compiler_options(mesh: Mesh) -> Options:
     """Options for programs on a mesh; they change no result but roundings."""
     device = mesh.devices.flat[0]
     if device.platform == "gpu":
-        return _GPU
+        return GPU
     return _TPU7X if device.device_kind == "TPU7x" else {}

@@ -45,6 +45,16 @@ class ThroughputSizes:
 
 
 @dataclass(frozen=True)
+class TextSizes:
+    """Texts that must be the same with CUDA graphs and without."""
+
+    model: str
+    num_texts: int
+    longest_prompt: int
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Sizes:
     checks: tuple[Workload, ...]
     tuned: tuple[Workload, ...]
@@ -52,6 +62,7 @@ class Sizes:
     engine: EngineSizes
     quantized: EngineSizes
     throughput: ThroughputSizes
+    texts: TextSizes
     product_checks: tuple[products.Workload, ...]
     products: tuple[products.Workload, ...]
     """With as many layers as the timed loop runs over."""
@@ -137,6 +148,18 @@ FULL = Sizes(
     ),
     engine=ENGINE,
     quantized=replace(ENGINE, batches=(64, 1), profiled=(), backends=(BACKEND,), quantizations=("int8", "w8a8")),
+    texts=TextSizes(
+        "smollm2-135m",
+        num_texts=24,
+        longest_prompt=300,
+        options={
+            "dtype": "bfloat16",
+            "buckets": "16 512x16",
+            "max_num_seqs": 16,
+            "max_num_batched_tokens": 512,
+            "max_model_len": 512,
+        },
+    ),
     throughput=ThroughputSizes(
         "llama-3-8b",
         num_prompts=512,
@@ -177,6 +200,7 @@ TINY = Sizes(
     attention=(_TINY_DECODE,),
     engine=_TINY_ENGINE,
     quantized=replace(_TINY_ENGINE, quantizations=("int8",), profiled=()),
+    texts=TextSizes(TINY_MODEL, num_texts=8, longest_prompt=20, options=SMALL),
     throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SMALL),
     product_checks=(_TINY_PRODUCT, products.packed(_TINY_PRODUCT)),
     products=(products.packed(_TINY_PRODUCT),),

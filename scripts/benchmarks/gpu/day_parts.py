@@ -44,12 +44,14 @@ def ceilings(folder: Path, is_small: bool) -> Iterator[Task]:
 
 
 def first(folder: Path, is_small: bool) -> Iterator[Task]:
-    """Three checks, decode attention and one engine step, with tile sizes as they are: proof that it runs at all."""
-    from scripts.benchmarks.gpu import attention_times, reference_checks, step_times
+    """Three checks, texts with and without graphs, decode attention and one engine step, with tile sizes as they are:
+    proof that it runs at all."""
+    from scripts.benchmarks.gpu import attention_times, graph_checks, reference_checks, step_times
     from scripts.benchmarks.gpu.benchmark_sizes import BACKEND
 
     sizes = sizes_of(is_small)
     yield from reference_checks.tasks(replace(sizes, checks=_first_checks(sizes)))
+    yield from graph_checks.tasks(sizes.texts)
     decode = next((w for w in sizes.attention if w.name == FIRST_DECODE), sizes.attention[0])
     yield replace(attention_times.task(decode, BACKEND, sizes), table="first attention")
     batch = FIRST_BATCH if FIRST_BATCH in sizes.engine.batches else sizes.engine.batches[0]

@@ -85,6 +85,15 @@ def test_more_columns_than_a_block(monkeypatch):
     assert (gptq_codes(weight, inputs.T @ inputs, GROUP, GRID)[0] == whole).mean() > 0.99
 
 
+def test_sums_that_rounding_made_indefinite_are_damped_more():
+    weight, inputs = RANDOM.normal(size=(NUM_OUT, NUM_IN)).astype(np.float32), alike_inputs()
+    hessian = inputs.T @ inputs - 0.05 * np.trace(inputs.T @ inputs) / NUM_IN * np.eye(NUM_IN)
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(hessian + DAMPING * np.mean(np.diagonal(hessian)) * np.eye(NUM_IN))
+    codes, scales, zeros = gptq_codes(weight, hessian, GROUP, GRID)
+    assert lost(weight, values_of(codes, scales, zeros), inputs) < 0.6 * lost(weight, rounded(weight), inputs)
+
+
 def test_inputs_that_are_alike_in_nothing_are_rounded():
     weight = RANDOM.normal(size=(NUM_OUT, NUM_IN)).astype(np.float32)
     found = gptq_codes(weight, np.eye(NUM_IN, dtype=np.float32), GROUP, GRID)

@@ -3,7 +3,7 @@
 import json
 
 from pallas_kernels import tuned_blocks
-from scripts.benchmarks.gpu import day_parts, device_day, run_part, step_times
+from scripts.benchmarks.gpu import day_parts, device_day, graph_checks, run_part, step_times
 from scripts.benchmarks.gpu.day_parts import PARTS
 from scripts.benchmarks.gpu.task_list import Journal
 
@@ -11,6 +11,7 @@ from scripts.benchmarks.gpu.task_list import Journal
 def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
     engine = step_times.build(day_parts.sizes_of(is_small=True).engine, "xla", "auto")
     monkeypatch.setattr(step_times, "build", lambda *_: engine)  # three parts build one, in 4 s or more
+    monkeypatch.setattr(graph_checks, "LLM", lambda *_, **__: engine)  # and another part builds two
     journal = Journal(tmp_path / "journal.jsonl")
     journal.describes({"device": "cpu"})
     for part in PARTS:
@@ -35,7 +36,7 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
         )
     }
     assert {check["workload"]: check["fault"] for check in records["checks"]} == dict.fromkeys(
-        ("tiny_blocks", "tiny_product", "tiny_product_int8", "tiny_decode")
+        ("tiny_blocks", "tiny_product", "tiny_product_int8", "tiny_decode", "8_texts_with_graphs")
     )
     blocks, product = records["products"]
     assert blocks["workload"] == "tiny_blocks"
