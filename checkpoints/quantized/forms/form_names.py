@@ -5,3 +5,5 @@ FORM_NAMES = (
     *("awq-g32", "awq-g64", "awq-g128"),
     *("gptq-g32", "gptq-g64", "gptq-g128"),
 )
+GGUF_NAMES = ("q8_0", "q4_0")
+"""Those of `write_blocks.BLOCK_TYPES`."""
