@@ -57,11 +57,20 @@ class Nf4Form:
 
     def encode(self, rows: np.ndarray) -> list[np.ndarray]:
         """See `WrittenForm`."""
-        blocks = finite(rows).reshape(-1, BLOCK)
+        codes, factors = self._codes(finite(rows))
+        return [(codes[0::2] << 4 | codes[1::2])[:, None], factors]
+
+    def rounded(self, rows: np.ndarray) -> np.ndarray:
+        """See `Coding`."""
+        codes, factors = self._codes(rows)
+        return (VALUES[codes].reshape(-1, BLOCK) * factors[:, None]).reshape(rows.shape)
+
+    def _codes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(codes [N · I], factors of blocks)."""
+        blocks = rows.reshape(-1, BLOCK)
         factors = np.max(np.abs(blocks), axis=1)
         scaled = blocks / np.where(factors > 0, factors, np.float32(1))[:, None]
-        codes = np.searchsorted(_MIDDLES, scaled.reshape(-1)).astype(np.uint8)
-        return [(codes[0::2] << 4 | codes[1::2])[:, None], factors]
+        return np.searchsorted(_MIDDLES, scaled.reshape(-1)).astype(np.uint8), factors
 
     def constants(self, shape: tuple[int, int]) -> list[np.ndarray]:
         """See `WrittenForm`."""
