@@ -155,12 +155,11 @@ def test_files_are_replaced_on_demand_only(tmp_path, capsys):
 
 def test_memory_holds_the_embedding_and_a_few_pieces(tmp_path):
     """Coded whole, it would take six times its bytes."""
-    sizes = Sizes(vocab_size=60000, model_dim=256, mlp_dim=512, num_heads=8, head_dim=32)
+    sizes = Sizes(vocab_size=40000, model_dim=256, mlp_dim=512, num_heads=8, head_dim=32)
     source = tmp_path / "model"
     source.mkdir()
     build.write(source / "model.safetensors", hf_tensors(sizes))
     (source / "config.json").write_text(json.dumps(config(sizes)))
-    quantize(source, tmp_path / "warm.gguf", "q4_0")  # modules are imported
     tracemalloc.start()
     try:
         quantize(source, tmp_path / "m.gguf", "q4_0")
@@ -168,4 +167,4 @@ def test_memory_holds_the_embedding_and_a_few_pieces(tmp_path):
     finally:
         tracemalloc.stop()
     embedding = 4 * sizes.vocab_size * sizes.model_dim
-    assert embedding < peak < embedding + 6 * PIECE_BYTES < 3 * embedding
+    assert embedding < peak < embedding + 6 * PIECE_BYTES < 4 * embedding
