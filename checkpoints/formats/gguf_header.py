@@ -11,9 +11,9 @@ import numpy as np
 from checkpoints.formats.tensor_file import MappedFile
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
-_STRING, _ARRAY = 8, 9
+STRING, ARRAY = 8, 9
 # Value type ids of the format, in its order: ids 8 and 9 are strings and arrays.
-_SCALARS = dict(
+SCALARS = dict(
     zip(
         (0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12),
         map(np.dtype, ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4", "<f4", "bool", "<u8", "<i8", "<f8")),
@@ -63,23 +63,23 @@ class HeaderCursor:
 
     def value(self, key: str, type_id: int, depth: int = 0) -> Any:
         """A metadata value: Python scalars and strings, numpy arrays of numbers, lists of strings and of arrays."""
-        if type_id == _STRING:
+        if type_id == STRING:
             return self.string(f"the value of {key!r}")
-        if type_id == _ARRAY:
+        if type_id == ARRAY:
             return self._array(key, depth)
         dtype = self._scalar_dtype(key, type_id)
         return np.frombuffer(self._data, dtype, 1, self.take(dtype.itemsize, f"the value of {key!r}"))[0].item()
 
     def _scalar_dtype(self, key: str, type_id: int) -> np.dtype:
-        if type_id not in _SCALARS:
+        if type_id not in SCALARS:
             raise self._file.fail(f"{key!r} has the unknown value type {type_id}")
-        return _SCALARS[type_id]
+        return SCALARS[type_id]
 
     def _array(self, key: str, depth: int) -> Any:
         type_id = self.u32(f"the item type of {key!r}")
-        if type_id == _STRING:
+        if type_id == STRING:
             return self._strings(key, self.count(f"strings in {key!r}", _MIN_STRING_BYTES))
-        if type_id == _ARRAY:
+        if type_id == ARRAY:
             if depth == _MAX_ARRAY_DEPTH:
                 raise self._file.fail(f"{key!r} nests arrays more than {_MAX_ARRAY_DEPTH} deep")
             return [self._array(key, depth + 1) for _ in range(self.count(f"arrays in {key!r}", _MIN_ARRAY_BYTES))]

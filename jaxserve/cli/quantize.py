@@ -1,16 +1,18 @@
-"""Wiring: `jaxserve quantize SRC DST --scheme NAME`: writes a safetensors folder with weights of 4 or 8 bits."""
+"""Wiring: `jaxserve quantize SRC DST --scheme NAME`: writes a safetensors folder or a GGUF file with weights
+of 4 or 8 bits."""
 
 import argparse
 import os
 import sys
 from typing import Any
 
-from checkpoints.quantized.forms.form_names import FORM_NAMES
+from checkpoints.quantized.forms.form_names import FORM_NAMES, GGUF_NAMES
 from jaxserve.cli.args.arg_types import existing_file, number
 from jaxserve.cli.args.output_model import MAX_SHARD_SIZE, add_folders, add_output_flags, byte_size
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import DTYPES
 
+GGUF_SUFFIX = ".gguf"
 SMOOTHED, NF4, GPTQ, AWQ = "w8a8", "nf4", "gptq-", "awq-"
 ALPHA = 0.5
 PIECE_LEN, MAX_PIECES = 256, 128
@@ -28,6 +30,8 @@ def run(argv: list[str]) -> int:
     from jaxserve.core.progress_bars import LoadBar
 
     source = resolve(args.source, cache_dir=args.cache_dir, revision=args.revision)
+    if args.scheme in GGUF_NAMES:
+        return _write_gguf(args, source)
     max_shard_bytes = args.max_shard_size or byte_size(MAX_SHARD_SIZE)
     target = ConversionTarget(args.folder, "safetensors", args.dtype, max_shard_bytes, args.overwrite, args.scheme)
     calibration = {} if args.calibration is None else _calibration(args)
@@ -38,8 +42,28 @@ def run(argv: list[str]) -> int:
     return 0
 
 
+def _write_gguf(args: argparse.Namespace, source: Any) -> int:
+    from jaxserve.convert.convert_gguf import convert_to_gguf
+    from jaxserve.core.progress_bars import LoadBar
+
+    with LoadBar(not args.quiet, "Quantizing") as bar:
+        no_tokenizer = convert_to_gguf(source, args.folder, args.scheme, bar.update, is_overwritten=args.overwrite)
+    if no_tokenizer is not None:
+        print(f"{args.folder} has no tokenizer, load it with one of a folder: {no_tokenizer}", file=sys.stderr)
+    if not args.quiet:
+        print(f"{args.folder} is ready", file=sys.stderr)
+    return 0
+
+
 def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """An option that the scheme has no use for, or lacks, ends the command."""
+    is_gguf = args.scheme in GGUF_NAMES
+    if is_gguf != (args.folder.suffix == GGUF_SUFFIX):
+        kind = f"one file: name a DST that ends in {GGUF_SUFFIX}" if is_gguf else "a folder, not a file"
+        parser.error(f"--scheme {args.scheme} writes {kind}")
+    for name in ("dtype", "max_shard_size"):
+        if is_gguf and getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} has no use with --scheme {args.scheme}")
     is_calibrated = args.scheme.startswith((GPTQ, AWQ))
     if is_calibrated and args.calibration is None:
         parser.error(f"--scheme {args.scheme} needs --calibration FILE")
@@ -80,19 +104,21 @@ def _parser() -> argparse.ArgumentParser:
         prog="jaxserve quantize",
         description="Write a model with the matrices of its layers in fewer bits: "
         "jaxserve quantize smollm2-135m-instruct ./smollm2-w8a8 --scheme w8a8. transformers and others read it, too. "
-        "Embedding, head and norms stay as they are. At most one matrix is in memory, a few times, with --calibration "
-        "also the model. Run the same command again to resume an interrupted conversion; `jaxserve bench quality` "
+        "Embedding, head and norms stay as they are; in GGUF embedding and head are Q8_0 and norms float32. "
+        "At most one matrix is in memory, a few times, with --calibration also the model. "
+        "Run the same command again to resume an interrupted conversion to a folder; `jaxserve bench quality` "
         "compares models.",
     )
-    add_folders(parser)
+    add_folders(parser, f"folder to write to; for {' and '.join(GGUF_NAMES)} a file that ends in {GGUF_SUFFIX}")
     parser.add_argument(
         "--scheme",
-        choices=FORM_NAMES,
+        choices=FORM_NAMES + GGUF_NAMES,
         required=True,
         help="int8: a scale for each row; w8a8: the same for products with activations of 8 bits; fp8: E4M3, a scale "
         "for each row; int4-gN: a scale and a zero point for N values of a row; nf4: a factor for 64 values; awq-gN: "
         "like int4-gN, but large inputs have finer steps; gptq-gN: like int4-gN, but values make up for what those "
-        "before have lost by rounding",
+        "before have lost by rounding; q8_0, q4_0: blocks of 32 values with a factor, in a GGUF file, which llama.cpp "
+        "reads, too",
     )
     parser.add_argument(
         "--calibration",

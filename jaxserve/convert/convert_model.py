@@ -62,13 +62,13 @@ def convert(
         model = read_config(checkpoint)
         dtype = choose_dtype(target.dtype, model.dtype)
         form = None if target.scheme is None else form_of(target.scheme, is_calibrated=sums is not None)
-        tree = _tree(model, dtype if form is None else jnp.dtype(jnp.float32))
-        leaves = _leaves(checkpoint, model, tree)
+        tree = saved_tree(model, dtype if form is None else jnp.dtype(jnp.float32))
+        leaves = leaves_of(checkpoint, model, tree)
         if scales is not None:
             leaves = FoldedLeaves(leaves, scales)
         whole = frozenset(AFTER_NORMS) if scales is not None else frozenset[str]()  # Gemma's norms are stored less one
         inputs = None if sums is None else sums.of
-        parts = parts_to_write(tree, _rules("hf", model), leaves, dtype, form, whole, inputs)
+        parts = parts_to_write(tree, rules_of("hf", model), leaves, dtype, form, whole, inputs)
         prepare(target.folder, source.folder, is_overwritten=target.is_overwritten)
         manifest = ConversionManifest(target.folder, _identity(source, target, dtype, scales or sums))
         if manifest.is_finished:
@@ -84,21 +84,24 @@ def convert(
         return True
 
 
-def _tree(model: ModelConfig, dtype: jnp.dtype) -> SavedTree:
+def saved_tree(model: ModelConfig, dtype: jnp.dtype) -> SavedTree:
+    """The tree of a model in its saved form."""
     structs = saved_structs(model, dtype)
     shapes = {path: struct.shape for path, struct in structs.items()}
     dtypes = {path: np.dtype(struct.dtype) for path, struct in structs.items()}
     return SavedTree(shapes, dtypes, dims(model, abstract_mesh(1)).layer_slots)
 
 
-def _rules(spelling: str, model: ModelConfig) -> tuple[Rule, ...]:
+def rules_of(spelling: str, model: ModelConfig) -> tuple[Rule, ...]:
+    """The names of a model's tensors in files of a spelling."""
     return TENSOR_NAMES[model.family].rules(spelling, dims(model, abstract_mesh(1)))
 
 
-def _leaves(checkpoint: Checkpoint, model: ModelConfig, tree: SavedTree) -> Leaves:
+def leaves_of(checkpoint: Checkpoint, model: ModelConfig, tree: SavedTree) -> Leaves:
+    """Those of the tree, read from a checkpoint of any spelling."""
     if checkpoint.spelling == "orbax":
         return OrbaxLeaves(checkpoint, tree)
-    return TensorLeaves(checkpoint, tree, _rules(checkpoint.spelling, model))
+    return TensorLeaves(checkpoint, tree, rules_of(checkpoint.spelling, model))
 
 
 def _identity(

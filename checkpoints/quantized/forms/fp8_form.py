@@ -33,6 +33,11 @@ class Fp8Form:
         values = np.clip(rows / np.where(scales > 0, scales, np.float32(1)), -LARGEST, LARGEST)
         return [values.astype(ml_dtypes.float8_e4m3fn), scales]
 
+    def rounded(self, rows: np.ndarray) -> np.ndarray:
+        """See `Coding`."""
+        codes, scales = self.encode(rows)
+        return codes.astype(np.float32) * scales
+
     def constants(self, shape: tuple[int, int]) -> list[np.ndarray]:
         """See `WrittenForm`."""
         return []

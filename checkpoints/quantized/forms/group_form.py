@@ -1,14 +1,18 @@
 """Host: integers of 4 bits in groups with a scale and a zero point, in the form of compressed-tensors."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from checkpoints.quantized.bit_fields import WORD, packed
 from checkpoints.quantized.forms.group_range import Loss, codes_of, group_ranges, squared
 from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, config_of, finite
+from checkpoints.quantized.group_codes import GroupCodes, fields_of, in_order
 from checkpoints.quantized.quantized_weight import Misfit
+
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
 
 BITS = 4
 _CODES_IN_WORD = WORD // BITS
@@ -47,9 +51,31 @@ class GroupForm:
 
     def encoded(self, rows: np.ndarray, loss: Loss = squared) -> list[np.ndarray]:
         """The rows of the parts that have rows."""
-        groups = finite(rows).reshape(len(rows), -1, self.group_len)
+        found = self._group_codes(finite(rows), loss)
+        return self.stored(found.codes, found.scales, found.zeros)
+
+    def rounded(self, rows: np.ndarray) -> np.ndarray:
+        """See `Coding`."""
+        found = self._group_codes(rows)
+        return found.values(in_order(rows.shape[1], found.scales.shape[1]))
+
+    def block_form(self) -> "BlockForm":
+        """See `BlockCoding`."""
+        from pallas_kernels.block_forms.int_forms import int_form
+
+        form = int_form(BITS, self.group_len, SCALES.name, has_zeros=True)
+        assert form is not None
+        return form
+
+    def fields(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """See `BlockCoding`."""
+        return fields_of(self.block_form(), self._group_codes(rows))
+
+    def _group_codes(self, rows: np.ndarray, loss: Loss = squared) -> GroupCodes:
+        groups = rows.reshape(len(rows), -1, self.group_len)
         scales, zeros = group_ranges(groups, BITS, loss)
-        return self.stored(codes_of(groups, scales[..., None], zeros[..., None], BITS), scales, zeros)
+        codes = codes_of(groups, scales[..., None], zeros[..., None], BITS)
+        return GroupCodes(codes.reshape(rows.shape), scales, zeros)
 
     def stored(self, codes: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> list[np.ndarray]:
         """Codes [rows, ...], scales and zero points [rows, groups] as they are written."""

@@ -48,14 +48,23 @@ class Nf4Form:
 
     def encode(self, rows: np.ndarray) -> list[np.ndarray]:
         """See `WrittenForm`."""
-        groups = finite(rows).reshape(len(rows), -1, BLOCK)
-        factors = largest(groups)
-        return self.stored(Nf4Grid().codes(groups, (factors[..., None],)), factors)
+        return self.stored(*self._codes(finite(rows)))
 
     def stored(self, codes: np.ndarray, factors: np.ndarray) -> list[np.ndarray]:
         """Codes and factors of blocks, of rows one after the other, as they are written."""
         codes = codes.reshape(-1)
         return [(codes[0::2] << 4 | codes[1::2])[:, None], factors.reshape(-1)]
+
+    def rounded(self, rows: np.ndarray) -> np.ndarray:
+        """See `Coding`."""
+        codes, factors = self._codes(rows)
+        return Nf4Grid().values(codes, (factors[..., None],)).reshape(rows.shape)
+
+    def _codes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(codes [N, blocks, BLOCK], factors [N, blocks])."""
+        groups = rows.reshape(len(rows), -1, BLOCK)
+        factors = largest(groups)
+        return Nf4Grid().codes(groups, (factors[..., None],)), factors
 
     def constants(self, shape: tuple[int, int]) -> list[np.ndarray]:
         """See `WrittenForm`."""

@@ -68,7 +68,7 @@ def encoded(form: WrittenForm, values: np.ndarray) -> list[np.ndarray]:
 
 def by_pieces(encode: Callable[[np.ndarray], list[np.ndarray]], values: np.ndarray) -> list[np.ndarray]:
     """What `encode` makes of float32 rows, a few at a time."""
-    pieces = [encode(rows.astype(np.float32)) for rows in _pieces(values)]
+    pieces = [encode(rows.astype(np.float32)) for rows in pieces_of(values)]
     return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
 
 
@@ -92,7 +92,8 @@ def config_of(stored_as: str, weights: dict[str, Any], activations: dict[str, An
     }
 
 
-def _pieces(values: np.ndarray) -> Iterator[np.ndarray]:
+def pieces_of(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Some rows at a time, of at most `PIECE_BYTES` in float32 where 32 rows have no more."""
     step = max(1, PIECE_BYTES // (4 * values.shape[1] * PIECE_ROWS)) * PIECE_ROWS
     for start in range(0, len(values), step):
         yield values[start : start + step]

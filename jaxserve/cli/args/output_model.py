@@ -10,10 +10,10 @@ MAX_SHARD_SIZE = "5GB"
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
-def add_folders(parser: argparse.ArgumentParser) -> None:
+def add_folders(parser: argparse.ArgumentParser, destination: str = "folder to write to") -> None:
     """Source and destination."""
     parser.add_argument("source", metavar="SRC", help=MODEL_HELP)
-    parser.add_argument("folder", metavar="DST", type=_folder, help="folder to write to")
+    parser.add_argument("folder", metavar="DST", type=_folder, help=destination)
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from checkpoints.quantized.forms.form_names import CODED_NAMES, FORM_NAMES, GGUF_NAMES
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.kv_policy_config import StreamingConfig
@@ -48,7 +49,8 @@ LANES_PAGE_MULTIPLE = 128  # page sizes of the KV layout "lanes" are multiples o
 TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_dir compiled buckets".split()
 FLAGS = "async_scheduling batch_invariant enable_prefix_caching escape_special_tokens skip_tokenizer_init".split()
 DTYPES = ("auto", "float32", "bfloat16")
-QUANTIZATIONS = ("auto", "packed", "dense", "int8", "w8a8")
+QUANTIZATIONS = ("auto", "packed", "dense", "int8", "w8a8", *CODED_NAMES)
+WRITTEN_ONLY = "; `jaxserve quantize` writes this one: load what it has written"
 BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "invariant", "reference")
 INVARIANT = "invariant"  # the attention back end of batch-invariant engines
 KV_LAYOUTS = ("auto", "rows", "lanes")
@@ -104,7 +106,8 @@ class EngineConfig:
         "auto",
         "weights on the device; packed: as the file has them, rows of 8-bit codes or blocks of codes; "
         "dense: in dtype; int8, w8a8: coded in 8 bits while loading, a scale for each row, with w8a8 also activations, "
-        "each token by its own scale; auto: rows of 8-bit codes packed, else dense",
+        "each token by its own scale; int4-gN: matrices of layers coded in 4 bits while loading; nf4, fp8: rounded so "
+        "while loading, then in dtype; auto: rows of 8-bit codes packed, else dense",
         QUANTIZATIONS,
     )
     seed: int = option(0, "seed of requests without their own, and of dummy weights")
@@ -185,7 +188,8 @@ class EngineConfig:
         for f in fields(self):
             value, choices = getattr(self, f.name), f.metadata.get("choices")
             if choices and value not in (*choices, f.default):
-                raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}", param=f.name)
+                advice = WRITTEN_ONLY if f.name == "quantization" and value in (*FORM_NAMES, *GGUF_NAMES) else ""
+                raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}{advice}", param=f.name)
         self._check_types()
         if self.skip_tokenizer_init and self.tokenizer is not None:
             raise ConfigError(

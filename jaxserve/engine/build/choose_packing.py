@@ -8,11 +8,13 @@ import jax.numpy as jnp
 
 from checkpoints.mapping.stored_forms import Forms, stored_forms
 from checkpoints.mapping.trees import matrices
+from checkpoints.quantized.forms.form_names import CODED_NAMES
 from checkpoints.quantized.quantized_file import QuantizedFile
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.block_products import DeviceKind, NothingKept, kept_on
+from jaxserve.engine.build.coded_source import coded_while_loading
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
 from jaxserve.models.config.model_config import ModelConfig, Stack
 from jaxserve.models.packing import Packing
@@ -32,6 +34,8 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     decode at 75 to 80 tokens/s packed and at 106 to 110 in bfloat16.
     """
     asked = config.quantization
+    if asked in CODED_NAMES:
+        return coded_while_loading(config, source, device)
     if asked in SCHEMES:
         return replace(source, packing=Packing(layers=SCHEMES[asked], ends=SCHEMES[asked]))
     file = None if source.checkpoint is None else source.checkpoint.file
