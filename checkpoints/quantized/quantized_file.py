@@ -9,6 +9,7 @@ from checkpoints.errors import CheckpointError, listed
 from checkpoints.formats.tensor_file import ColumnFile, TensorFile
 from checkpoints.quantized.compressed_ints import IntWeight
 from checkpoints.quantized.group_codes import GroupedWeight, fields_of
+from checkpoints.quantized.packed_weight import PackedWeight
 from checkpoints.quantized.quantized_weight import Misfit, QuantizedWeight, Scheme
 
 if TYPE_CHECKING:
@@ -64,12 +65,14 @@ class QuantizedFile:
 
     def form_of(self, name: str) -> "BlockForm | None":
         weight = self._weights.get(name)
-        return weight.form(self._file) if isinstance(weight, GroupedWeight) else None
+        return weight.form(self._file) if isinstance(weight, GroupedWeight | PackedWeight) else None
 
     def read_fields(self, name: str, start: int, stop: int) -> dict[str, np.ndarray]:
         weight, form = self._weights[name], self.form_of(name)
-        assert isinstance(weight, GroupedWeight)
         assert form is not None
+        if isinstance(weight, PackedWeight):
+            return weight.fields(self._file, form, start, stop)
+        assert isinstance(weight, GroupedWeight)
         return fields_of(form, weight.group_codes(self._file, start, stop))
 
     @property

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Integer, Shaped
+from jaxtyping import Array, Float, Shaped
 
 Fields = Mapping[str, Any]
 """Arrays [*out, blocks · count] by the names of a form's fields."""
@@ -100,7 +100,7 @@ class BlockForm:
             groups = groups + offsets[..., None]
         return groups.reshape(codes.shape).astype(dtype)
 
-    def _codes(self, fields: Fields) -> Integer[Array, "*out I"]:
+    def _codes(self, fields: Fields) -> Shaped[Array, "*out I"]:
         first, *others = self.planes
         codes, shift = _unpacked(fields[first.field], first), first.bits
         for plane in others:
@@ -109,7 +109,7 @@ class BlockForm:
         return codes
 
 
-def _unpacked(field: Shaped[Array, "*out n"], plane: Plane) -> Integer[Array, "*out I"]:
+def _unpacked(field: Shaped[Array, "*out n"], plane: Plane) -> Shaped[Array, "*out I"]:
     lead = field.shape[:-1]
     if plane.bits == 8:
         return field

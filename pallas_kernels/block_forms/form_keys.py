@@ -1,6 +1,7 @@
 """Device: names by which block forms are found again, for programs that are stored."""
 
 from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.float_forms import NAMES, float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.int_forms import int_form
@@ -14,9 +15,11 @@ def key_of(form: BlockForm) -> str:
         return HALF_BITS + key_of(stored)
     if form.name in GGML_FORMS:
         return form.name
-    bits, has_zeros = sum(plane.bits for plane in form.planes), any(field.name == "zeros" for field in form.fields)
-    (scales,) = (field.dtype for field in form.fields if field.name == "scales")
-    return f"int {bits} {form.group_len} {scales} {'zeros' if has_zeros else 'symmetric'}"
+    dtypes = {field.name: field.dtype for field in form.fields}
+    if dtypes.get("codes") in NAMES:
+        return f"float {dtypes['codes']} {form.group_len} {dtypes['scales']}"
+    bits, has_zeros = sum(plane.bits for plane in form.planes), "zeros" in dtypes
+    return f"int {bits} {form.group_len} {dtypes['scales']} {'zeros' if has_zeros else 'symmetric'}"
 
 
 def form_of_key(key: str) -> BlockForm:
@@ -25,8 +28,13 @@ def form_of_key(key: str) -> BlockForm:
         return with_half_bits(form_of_key(key.removeprefix(HALF_BITS)))
     if key in GGML_FORMS:
         return GGML_FORMS[key]
-    kind, bits, group_len, scales, zeros = key.split(" ")
-    form = int_form(int(bits), int(group_len), scales, zeros == "zeros") if kind == "int" else None
+    match key.split(" "):
+        case "float", codes, group_len, scales if codes in NAMES:
+            return float_form(codes, int(group_len), scales)
+        case "int", bits, group_len, scales, zeros:
+            form = int_form(int(bits), int(group_len), scales, zeros == "zeros")
+        case _:
+            form = None
     if form is None:
         raise ValueError(f"{key!r} is no form of blocks")
     return form

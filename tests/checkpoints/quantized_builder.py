@@ -142,3 +142,18 @@ def eight_bits(shape=SHAPE):
     tensors = {"a.weight": codes, "a.SCB": scales, "a.weight_format": np.zeros((), np.uint8)}
     expected = codes * (scales[:, None] * np.float32(1 / 127))
     return {"quant_method": "bitsandbytes", "load_in_8bit": True}, tensors, expected
+
+
+def fp8(strategy, shape=SHAPE, block=(16, 32), scales=ml_dtypes.bfloat16):
+    """scales: the type that has the numbers of blocks' scales, which are float32 in the file."""
+    codes = RANDOM.normal(scale=30, size=shape).astype(ml_dtypes.float8_e4m3fn)
+    of_blocks = -(-shape[0] // block[0]), -(-shape[1] // block[1])
+    sizes = {"tensor": (), "channel": (shape[0], 1), "block": of_blocks}
+    scale = RANDOM.uniform(0.001, 0.002, sizes[strategy]).astype(scales).astype(np.float32)
+    if strategy == "block":
+        each = np.array([[scale[o // block[0], i // block[1]] for i in range(shape[1])] for o in range(shape[0])])
+    else:
+        each = np.broadcast_to(scale, shape)
+    more = {"block_structure": [*block]} if strategy == "block" else {}
+    weights = {"type": "float", "num_bits": 8, "strategy": strategy, "symmetric": True, **more}
+    return compressed(weights, {"a.weight": codes, "a.weight_scale": scale}, codes.astype(np.float32) * each)

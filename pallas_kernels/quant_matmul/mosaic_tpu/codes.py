@@ -21,10 +21,10 @@ SIGNS = {4: 0x88888888, 8: 0x80808080}
 
 
 def zero_of(form: BlockForm) -> int:
-    """By which the kernel's codes are less than the form's."""
+    """By which the kernel's codes are less than the form's. Signed ones and floats are numbers as they are."""
     plane = form.planes[0]
     (dtype,) = (field.dtype for field in form.fields if field.name == plane.field)
-    return 0 if dtype == "int8" else 2 ** (plane.bits - 1)
+    return 2 ** (plane.bits - 1) if dtype == "uint8" else 0
 
 
 def codes(form: BlockForm, fields: Refs, chunk: Chunk, number: Scalar, dtype: jnp.dtype) -> Float[Array, "K O"]:

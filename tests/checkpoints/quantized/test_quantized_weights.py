@@ -24,6 +24,7 @@ from tests.checkpoints.quantized_builder import (
     compressed_ints,
     eight_bits,
     fp4,
+    fp8,
     gptq,
     nf4,
     one_scale,
@@ -54,6 +55,11 @@ CASES = {
     "nf4, double quantization": nf4(is_nested=True),
     "nf4, blocks over rows": nf4(is_nested=True, block=96),
     "bitsandbytes, 8 bits": eight_bits(),
+    "fp8, one scale": fp8("tensor"),
+    "fp8, rows": fp8("channel", scales=np.float32),
+    "fp8, blocks": fp8("block"),
+    "fp8, blocks with scales in float32": fp8("block", scales=np.float32),
+    "fp8, blocks that are cut off": fp8("block", block=(20, 40)),
 }
 
 
@@ -206,7 +212,8 @@ def test_states_that_do_not_fit_are_refused(name, tmp_path):
         open_folder(tmp_path, config, tensors | state)
 
 
-GROUPED = [name for name in CASES if "any order" not in name and not name.startswith(("nvfp4", "mxfp4", "nf4", "bits"))]
+UNKEPT = ("any order", "nvfp4", "mxfp4", "nf4", "bitsandbytes", "cut off")
+GROUPED = [name for name in CASES if not any(part in name for part in UNKEPT)]
 
 
 @pytest.mark.parametrize("name", GROUPED)

@@ -1,4 +1,5 @@
-"""Groups of integers of GPTQ, AWQ and compressed-tensors stay packed: tokens are those of the decoded weights."""
+"""Groups of integers and of floats stay packed, those of GPTQ, AWQ and compressed-tensors: tokens are those of the
+decoded weights."""
 
 import json
 
@@ -9,12 +10,16 @@ import pytest
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.block_products import DeviceKind
+from jaxserve.engine.build.choose_packing import with_packing
+from jaxserve.engine.build.model_source import open_model
 from pallas_kernels.block_tensor import BlockTensor
 from tests.checkpoints import safetensors_builder as build
-from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, gptq
+from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, fp8, gptq
 from tests.checkpoints.random_models import Sizes, hf_tensors
 
-SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=16, model_dim=64, mlp_dim=96, vocab_size=96, num_layers=2)
+SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=96, num_layers=2)
 CONFIG = {
     "model_type": "llama",
     "hidden_size": SIZES.model_dim,
@@ -54,11 +59,21 @@ def write_model(folder, make):
     return stored
 
 
+def floats_and_ints(shape):
+    """Blocks of FP8 in the MLPs, and integers in attention."""
+    floats, tensors, _ = fp8("block", shape, (128, 128))
+    ints, others, _ = int4(shape)
+    groups = {"floats": floats["config_groups"]["group_0"], "ints": ints["config_groups"]["group_0"]}
+    return floats | {"config_groups": groups}, tensors if SIZES.mlp_dim in shape else others, None
+
+
+# A zero point has a byte instead of 3 or 4 bits; that is more than with groups of 64 or 128.
 MAKERS = {
-    "gptq of 3 bits": lambda shape: gptq(3, "gptq_v2", shape=shape),
-    "awq": awq,
-    "compressed-tensors": int4,
+    "gptq of 3 bits": (lambda shape: gptq(3, "gptq_v2", shape=shape), 1.08),
+    "awq": (awq, 1.08),
+    "compressed-tensors": (floats_and_ints, 1.02),
 }
+"""And how many times the bytes of the file a device has."""
 
 
 def texts(folder, **options):
@@ -73,15 +88,26 @@ def packed_leaves(llm):
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
-    stored = write_model(tmp_path / "model", MAKERS[name])
+    make, most = MAKERS[name]
+    stored = write_model(tmp_path / "model", make)
     plain, decoded = texts(tmp_path / "model")
     assert not packed_leaves(decoded)
     found, llm = texts(tmp_path / "model", quantization="packed")
     assert found == plain
     assert len({tuple(text) for text in found}) > 1, "texts depend on the prompt"
     assert len(packed_leaves(llm)) == 4, "qkv, o, gate_up, down"
-    # A zero point has a byte instead of 3 or 4 bits; that is more than with groups of 64 or 128.
-    assert stored <= device_bytes(packed_leaves(llm)) <= 1.08 * stored
+    assert stored <= device_bytes(packed_leaves(llm)) <= most * stored
+
+
+def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
+    """A GPU copies scales only if those of a row have 16 bytes."""
+    write_model(tmp_path / "model", floats_and_ints)
+    config = EngineConfig.create(str(tmp_path / "model"), quantization="packed")
+    with open_model(config) as source:
+        kept = with_packing(config, source, DeviceKind("tpu", "TPU v6 lite")).packing
+        assert {path.rpartition("/")[2] for path, _ in kept.own} == {"qkv", "o", "gate_up", "down"}
+        with pytest.raises(ConfigError, match="FP8-g128 has rows of 4 bytes of scales"):
+            with_packing(config, source, DeviceKind("gpu", "NVIDIA H200"))
 
 
 def test_devices_have_whole_groups(tmp_path):

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.int_forms import int_form
@@ -31,6 +32,9 @@ FORMS = {
     "INT8-g64": ints(8, 64),
     "INT8, a group": ints(8, 1024, "float32"),
     "INT8-g128, zeros": ints(8, 128, "bfloat16", has_zeros=True),
+    "FP8-g128": float_form("float8_e4m3fn", 128, "bfloat16"),
+    "FP8, a group": float_form("float8_e4m3fn", 1024, "float32"),
+    "FP8-E5M2-g64": float_form("float8_e5m2", 64, "float16"),
 }
 
 
