@@ -54,16 +54,22 @@ def fields_of(form: "BlockForm", found: GroupCodes) -> dict[str, np.ndarray]:
     for values, most in ((found.codes, 2**bits - 1), (found.zeros, 255)):
         if values.size and not 0 <= values.min() <= values.max() <= most:
             raise CheckpointError(f"a weight has codes or zero points beyond {bits} bits: use quantization='dense'")
+    fields = packed_codes(form, found.codes.astype(np.uint8))
+    dtypes = {field.name: field.dtype for field in form.fields}
+    fields["scales"] = found.scales.astype(np.dtype(dtypes["scales"]))
+    if "zeros" in dtypes:
+        fields["zeros"] = found.zeros.astype(np.uint8)
+    return fields
+
+
+def packed_codes(form: "BlockForm", codes: np.ndarray) -> dict[str, np.ndarray]:
+    """The planes of codes [rows, in]."""
     fields: dict[str, np.ndarray] = {}
-    codes, num_rows, shift = found.codes.astype(np.uint8), len(found.codes), 0
+    num_rows, shift = len(codes), 0
     for plane in form.planes:
         runs = (codes >> np.uint8(shift)).reshape(num_rows, -1, 8 // plane.bits, plane.run)
         places = np.arange(0, 8, plane.bits, dtype=np.uint8)[:, None]
         own = (runs & np.uint8(2**plane.bits - 1)) << places
         fields[plane.field] = np.bitwise_or.reduce(own, axis=2).reshape(num_rows, -1)
         shift += plane.bits
-    dtypes = {field.name: field.dtype for field in form.fields}
-    fields["scales"] = found.scales.astype(np.dtype(dtypes["scales"]))
-    if "zeros" in dtypes:
-        fields["zeros"] = found.zeros.astype(np.uint8)
     return fields

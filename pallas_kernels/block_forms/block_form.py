@@ -16,6 +16,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Shaped
 
+from pallas_kernels.block_forms.looked_up import looked_up
+
 Fields = Mapping[str, Any]
 """Arrays [*out, blocks · count] by the names of a form's fields."""
 
@@ -55,7 +57,7 @@ class Plane:
 class BlockForm:
     """block_len: inputs of a block. fields: in the order of the file's bytes. planes: of the codes, from the lowest
     bits up. group_len: inputs that share a scale. zero: the code of the value 0, if
-    groups have none of their own."""
+    groups have none of their own. values: of all codes; none: codes are numbers."""
 
     name: str
     block_len: int
@@ -64,6 +66,7 @@ class BlockForm:
     group_len: int
     scales: Callable[[Fields, Any], Scales]
     zero: int = 0
+    values: tuple[float, ...] = ()
 
     @property
     def block_bytes(self) -> int:
@@ -90,7 +93,8 @@ class BlockForm:
         codes = self._codes(fields)
         # Once for each group: XLA on CPU would decode a group's scale again for each of its inputs.
         scales, offsets, zeros = lax.optimization_barrier(self.scales(fields, real))
-        groups = codes.reshape(*codes.shape[:-1], -1, self.group_len).astype(real)
+        groups = codes.reshape(*codes.shape[:-1], -1, self.group_len)
+        groups = looked_up(groups.astype(jnp.int32), self.values, real) if self.values else groups.astype(real)
         if zeros is not None:
             groups = groups - zeros[..., None]
         elif self.zero:

@@ -114,21 +114,21 @@ def fp4(kind, shape=SHAPE):
     return compressed({"type": "float", "num_bits": 4, "strategy": "group"}, tensors, expected)
 
 
-def nf4(*, is_nested, block=64, shape=SHAPE):
+def nf4(*, is_nested, block=64, shape=SHAPE, nested=8):
     codes = RANDOM.integers(0, 16, shape[0] * shape[1]).astype(np.uint8)
     num_blocks, state = -(-codes.size // block), {"shape": [*shape], "blocksize": block, "quant_type": "nf4"}
     tensors = {"a.weight": (codes[0::2] << 4 | codes[1::2]).astype(np.uint8)[:, None], "a.weight.quant_map": NF4}
     if is_nested:
         factor_codes = RANDOM.integers(0, 256, num_blocks).astype(np.uint8)
         table = np.linspace(-1, 1, 256).astype(np.float32)
-        outer = RANDOM.uniform(1, 2, -(-num_blocks // 8)).astype(np.float32)
-        state |= {"nested_blocksize": 8, "nested_offset": 0.25}
+        outer = RANDOM.uniform(1, 2, -(-num_blocks // nested)).astype(np.float32)
+        state |= {"nested_blocksize": nested, "nested_offset": 0.25}
         tensors |= {
             "a.weight.absmax": factor_codes,
             "a.weight.nested_quant_map": table,
             "a.weight.nested_absmax": outer,
         }
-        factors = table[factor_codes] * outer[np.arange(num_blocks) // 8] + np.float32(0.25)
+        factors = table[factor_codes] * outer[np.arange(num_blocks) // nested] + np.float32(0.25)
     else:
         factors = tensors["a.weight.absmax"] = RANDOM.uniform(1, 2, num_blocks).astype(np.float32)
     tensors["a.weight.quant_state.bitsandbytes__nf4"] = np.frombuffer(json.dumps(state).encode(), np.uint8)

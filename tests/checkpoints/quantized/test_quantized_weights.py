@@ -53,6 +53,7 @@ CASES = {
     "mxfp4": fp4("mxfp4"),
     "nf4": nf4(is_nested=False),
     "nf4, double quantization": nf4(is_nested=True),
+    "nf4, two factors of factors in a row": nf4(is_nested=True, block=32, shape=(32, 384)),
     "nf4, blocks over rows": nf4(is_nested=True, block=96),
     "bitsandbytes, 8 bits": eight_bits(),
     "fp8, one scale": fp8("tensor"),
@@ -212,7 +213,7 @@ def test_states_that_do_not_fit_are_refused(name, tmp_path):
         open_folder(tmp_path, config, tensors | state)
 
 
-UNKEPT = ("any order", "nvfp4", "mxfp4", "nf4", "bitsandbytes", "cut off")
+UNKEPT = ("any order", "nvfp4", "mxfp4", "over rows", "bitsandbytes", "cut off")
 GROUPED = [name for name in CASES if not any(part in name for part in UNKEPT)]
 
 
@@ -223,12 +224,22 @@ def test_fields_of_devices_stand_for_the_same_values(name, tmp_path):
         form = checkpoint.file.form_of("a.weight")
         for start, stop in [(0, SHAPE[0]), (7, 18)]:
             fields = checkpoint.file.read_fields("a.weight", start, stop)
-            assert {key: values.dtype.name for key, values in fields.items()} == {
+            assert {field.name: fields[field.name].dtype.name for field in form.fields} == {
                 field.name: field.dtype for field in form.fields
             }
             with jax.disable_jit():
                 found = form.decode({key: jnp.asarray(values) for key, values in fields.items()}, jnp.float32)
             np.testing.assert_array_equal(found, expected[start:stop])
+
+
+@pytest.mark.parametrize("num_in", [1536, 4096, 14336])
+def test_double_quantization_has_the_bytes_of_the_file(num_in, tmp_path):
+    """Of large models: a row has factors of its factors of its own, and the offset."""
+    config, tensors, _ = nf4(is_nested=True, shape=(8, num_in), nested=256)
+    stored = sum(tensors[f"a.weight{part}"].nbytes for part in ("", ".absmax", ".nested_absmax"))
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        form, fields = checkpoint.file.form_of("a.weight"), checkpoint.file.read_fields("a.weight", 0, 8)
+        assert stored <= sum(fields[field.name].nbytes for field in form.fields) <= 1.02 * stored
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - set(GROUPED)))

@@ -1,5 +1,4 @@
-"""Groups of integers and of floats stay packed, those of GPTQ, AWQ and compressed-tensors: tokens are those of the
-decoded weights."""
+"""Groups of GPTQ, AWQ, compressed-tensors and bitsandbytes stay packed: tokens are those of the decoded weights."""
 
 import json
 
@@ -16,7 +15,7 @@ from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import open_model
 from pallas_kernels.block_tensor import BlockTensor
 from tests.checkpoints import safetensors_builder as build
-from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, fp8, gptq
+from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, fp8, gptq, nf4
 from tests.checkpoints.random_models import Sizes, hf_tensors
 
 SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=96, num_layers=2)
@@ -32,6 +31,7 @@ CONFIG = {
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": True,
 }
+CONSTANT = ("_shape", "g_idx", "_map", "__nf4")
 PROMPTS = [np.random.default_rng(i).integers(3, SIZES.vocab_size, 4 + 3 * i).tolist() for i in range(4)]
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 OPTIONS = {"dtype": "float32", "max_model_len": 64, "max_num_seqs": 4, "max_num_batched_tokens": 32}
@@ -51,7 +51,7 @@ def write_model(folder, make):
             continue
         config, parts, _ = make(shape=values.shape)
         own = {name.removesuffix("weight") + part.removeprefix("a."): value for part, value in parts.items()}
-        stored += sum(value.nbytes for part, value in own.items() if not part.endswith(("_shape", "g_idx")))
+        stored += sum(value.nbytes for part, value in own.items() if not part.endswith(CONSTANT))
         tensors |= own
     folder.mkdir()
     build.write(folder / "model.safetensors", tensors)
@@ -67,11 +67,18 @@ def floats_and_ints(shape):
     return floats | {"config_groups": groups}, tensors if SIZES.mlp_dim in shape else others, None
 
 
+def four_bits(shape):
+    """NF4, in the MLPs with double quantization."""
+    config, tensors, _ = nf4(is_nested=SIZES.mlp_dim in shape, shape=shape)
+    return config, tensors | {"a.weight.quant_map": tensors["a.weight.quant_map"] / 32}, None
+
+
 # A zero point has a byte instead of 3 or 4 bits; that is more than with groups of 64 or 128.
 MAKERS = {
     "gptq of 3 bits": (lambda shape: gptq(3, "gptq_v2", shape=shape), 1.08),
     "awq": (awq, 1.08),
     "compressed-tensors": (floats_and_ints, 1.02),
+    "bitsandbytes": (four_bits, 1.06),  # more of longer rows have a factor of their factors in common
 }
 """And how many times the bytes of the file a device has."""
 

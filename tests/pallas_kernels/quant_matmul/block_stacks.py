@@ -6,6 +6,7 @@ import numpy as np
 from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.table_forms import nested_form, table_form
 from pallas_kernels.block_tensor import BlockTensor
 
 INT_FORMS = {
@@ -32,7 +33,12 @@ FLOAT_FORMS = {
         float_form("float8_e5m2", 128, "float32"),
     )
 }
-FORMS = GGML_FORMS | INT_FORMS | FLOAT_FORMS
+# The values of NF4 are as uneven.
+TABLE, SCALE_TABLE = (tuple(float(np.float32(x**3)) for x in np.linspace(-1, 1, n)) for n in (16, 256))
+NF4 = table_form("NF4", TABLE, 64)
+assert NF4 is not None
+TABLE_FORMS = {form.name: form for form in (NF4, nested_form(NF4, SCALE_TABLE, 4, 512))}
+FORMS = GGML_FORMS | INT_FORMS | FLOAT_FORMS | TABLE_FORMS
 
 
 def block_stack(form, num_layers, out, num_inputs, seed=0, decades=0):

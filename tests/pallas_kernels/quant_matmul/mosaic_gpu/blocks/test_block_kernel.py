@@ -40,7 +40,7 @@ CASES = [
     replace(PLAIN, name="gelu_tanh_wide", num_rows=9, num_columns=128, activation="gelu_tanh", block=WIDE),
     replace(PLAIN, name="silu_splits", num_rows=8, activation="silu", block=replace(NARROW, splits=2)),
 ]
-REFUSED = {"Q5_0", "Q5_1", "FP8-g512"}
+REFUSED = {"Q5_0", "Q5_1", "FP8-g512", "NF4-g64", "NF4-g64 nested"}
 
 
 def num_inputs(form: str) -> int:
