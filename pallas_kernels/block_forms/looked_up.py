@@ -9,9 +9,14 @@ from jaxtyping import Array, Float, Integer
 
 
 def looked_up(codes: Integer[Array, "*shape"], values: Sequence[float], dtype: Any) -> Float[Array, "*shape"]:
-    """values[code], of a power of two of them: each bit of the codes, from the lowest one on, halves the choice."""
-    found: list[jax.Array] = [jnp.asarray(value, dtype) for value in values]
-    for bit in range(len(values).bit_length() - 1):
-        is_set = (codes & jnp.asarray(1 << bit, codes.dtype)) != 0
-        found = [jnp.where(is_set, found[i + 1], found[i]) for i in range(0, len(found), 2)]
-    return found[0]
+    """values[code], of a power of two of them; higher bits of the codes are ignored. Each bit halves the choice, in an
+    order in which few numbers are waiting."""
+    are_set = [(codes & jnp.asarray(1 << bit, codes.dtype)) != 0 for bit in range(len(values).bit_length() - 1)]
+
+    def chosen(first: int, bit: int) -> jax.Array:
+        if bit < 0:
+            return jnp.asarray(values[first], dtype)
+        low, high = (chosen(start, bit - 1) for start in (first, first + 2**bit))
+        return jnp.where(are_set[bit], high, low)
+
+    return chosen(0, len(are_set) - 1)

@@ -81,8 +81,6 @@ def order_matrix(form: BlockForm, dtype: Any) -> Float[Array, "128 128"] | None:
 def chunk_of(form: BlockForm, num_inputs: int) -> Chunk:
     """Raises NotImplementedError for what the kernel does not serve."""
     first = form.planes[0]
-    if form.values:
-        raise NotImplementedError(f"it looks no values up ({form.name})")
     if first.bits not in (4, 8):
         raise NotImplementedError(
             f"it reads codes whose lowest 4 or 8 bits are together, not {first.bits} of {form.name}"
