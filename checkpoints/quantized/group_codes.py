@@ -7,6 +7,7 @@ import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile
+from checkpoints.quantized.quantized_weight import Misfit
 
 if TYPE_CHECKING:
     from pallas_kernels.block_forms.block_form import BlockForm
@@ -33,6 +34,39 @@ class GroupCodes:
 def in_order(num_in: int, num_groups: int) -> np.ndarray:
     """The group of each input, of as many inputs in each."""
     return np.arange(num_in) // (num_in // num_groups)
+
+
+def order_of(group: np.ndarray | None, num_groups: int) -> np.ndarray | None:
+    """The inputs, int32, in an order in which each group's are together; None: they are so as they are.
+
+    group: of each input. Raises `Misfit` for groups of different numbers of inputs.
+    """
+    if group is None:
+        return None
+    if (np.bincount(group, minlength=num_groups) * num_groups != len(group)).any():
+        raise Misfit("its groups have different numbers of inputs")
+    order = np.argsort(group, kind="stable").astype(np.int32)
+    return None if (order == np.arange(len(group))).all() else order
+
+
+@runtime_checkable
+class OrderedWeight(Protocol):
+    """One whose groups may be of any inputs."""
+
+    def order(self, file: ColumnFile) -> np.ndarray | None:
+        """See `order_of`."""
+        ...
+
+
+def form_in_order(weight: OrderedWeight, file: ColumnFile, form: "BlockForm | None") -> "BlockForm | None":
+    """The form of a weight whose groups have this one; None: they have none."""
+    from pallas_kernels.block_forms.input_orders import with_order
+
+    try:
+        order = weight.order(file)
+    except Misfit:
+        return None
+    return form if form is None or order is None else with_order(form)
 
 
 @runtime_checkable

@@ -57,7 +57,8 @@ class Plane:
 class BlockForm:
     """block_len: inputs of a block. fields: in the order of the file's bytes. planes: of the codes, from the lowest
     bits up. group_len: inputs that share a scale. zero: the code of the value 0, if
-    groups have none of their own. values: of all codes; none: codes are numbers."""
+    groups have none of their own. values: of all codes; none: codes are numbers.
+    has_order: a row's inputs are not in order, but in one that each matrix has (`BlockTensor.order`)."""
 
     name: str
     block_len: int
@@ -67,6 +68,7 @@ class BlockForm:
     scales: Callable[[Fields, Any], Scales]
     zero: int = 0
     values: tuple[float, ...] = ()
+    has_order: bool = False
 
     @property
     def block_bytes(self) -> int:

@@ -6,16 +6,19 @@ from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.float_forms import NAMES, float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
+from pallas_kernels.block_forms.input_orders import with_order, without_order
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.table_forms import NestedScales, Table, nested_form, table_form
 
-HALF_BITS = "half bits of "
+HALF_BITS, ORDER = "half bits of ", "in any order "
 
 
 def key_of(form: BlockForm) -> str:
     """A name that says all of a form."""
     if (stored := without_half_bits(form)) != form:
         return HALF_BITS + key_of(stored)
+    if form.has_order:
+        return ORDER + key_of(without_order(form))
     if form.name in GGML_FORMS:
         return form.name
     dtypes = {field.name: field.dtype for field in form.fields}
@@ -32,6 +35,8 @@ def form_of_key(key: str) -> BlockForm:
     """The form of such a name; raises ValueError for another one."""
     if key.startswith(HALF_BITS):
         return with_half_bits(form_of_key(key.removeprefix(HALF_BITS)))
+    if key.startswith(ORDER):
+        return with_order(form_of_key(key.removeprefix(ORDER)))
     if key in GGML_FORMS:
         return GGML_FORMS[key]
     match key.split(" "):

@@ -110,8 +110,8 @@ def _nested(nested: NestedScales, fields: Refs, kept: GroupScales) -> None:
     kept.scales[...] = looked_up(codes[...].astype(jnp.int32), nested.values, jnp.float32)
     offset, count = fields["scale_offsets"][...], codes.shape[0] // outer.shape[0]
     for i in range(outer.shape[0]):
-        rows: Any = pl.ds(i * count, count)
-        kept.scales[rows, :] = kept.scales[rows, :] * outer[pl.ds(i, 1), :] + offset
+        own = kept.scales.at[pl.ds(i * count, count)]
+        own[...] = own[...] * outer[pl.ds(i, 1), :] + offset
 
 
 def _of_blocks(fields: Refs, kept: GroupScales) -> None:

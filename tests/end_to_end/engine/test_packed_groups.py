@@ -13,7 +13,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.block_products import DeviceKind
 from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import open_model
-from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, fp8, gptq, nf4
 from tests.checkpoints.random_models import Sizes, hf_tensors
@@ -31,7 +31,7 @@ CONFIG = {
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": True,
 }
-CONSTANT = ("_shape", "g_idx", "_map", "__nf4")
+CONSTANT = ("_shape", "_map", "__nf4")
 PROMPTS = [np.random.default_rng(i).integers(3, SIZES.vocab_size, 4 + 3 * i).tolist() for i in range(4)]
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 OPTIONS = {"dtype": "float32", "max_model_len": 64, "max_num_seqs": 4, "max_num_batched_tokens": 32}
@@ -59,6 +59,11 @@ def write_model(folder, make):
     return stored
 
 
+def in_any_order(num_inputs):
+    """The groups of act-order, alike in matrices with the same inputs."""
+    return np.random.default_rng(num_inputs).permutation(num_inputs) // GROUP
+
+
 def floats_and_ints(shape):
     """Blocks of FP8 in the MLPs, and integers in attention."""
     floats, tensors, _ = fp8("block", shape, (128, 128))
@@ -75,7 +80,7 @@ def four_bits(shape):
 
 # A zero point has a byte instead of 3 or 4 bits; that is more than with groups of 64 or 128.
 MAKERS = {
-    "gptq of 3 bits": (lambda shape: gptq(3, "gptq_v2", shape=shape), 1.08),
+    "gptq of 3 bits": (lambda shape: gptq(3, "gptq_v2", in_any_order(shape[1]), shape), 1.08),
     "awq": (awq, 1.08),
     "compressed-tensors": (floats_and_ints, 1.02),
     "bitsandbytes": (four_bits, 1.06),  # more of longer rows have a factor of their factors in common
@@ -124,10 +129,17 @@ def test_devices_have_whole_groups(tmp_path):
     assert len(packed_leaves(llm)) == 4
 
 
-def test_groups_of_any_inputs_are_decoded(tmp_path):
-    """The order of activations (act-order) of GPTQ."""
+def test_orders_of_their_own_are_parts_of_rows_and_are_decoded_in_a_gate(tmp_path):
+    """And so are those of matrices whose inputs are divided over devices."""
     rng = np.random.default_rng(0)
     write_model(tmp_path / "model", lambda shape: gptq(4, "gptq", rng.permutation(shape[1]) // GROUP, shape))
-    with pytest.raises(ConfigError, match="quantization='packed' keeps weights as the file has them"):
-        LLM(str(tmp_path / "model"), quantization="packed", **OPTIONS)
-    assert not packed_leaves(LLM(str(tmp_path / "model"), **OPTIONS))
+    found, llm = texts(tmp_path / "model", quantization="packed")
+    assert found == texts(tmp_path / "model")[0]
+    (layers,) = llm.parts.runner.params["layers"].values()
+    assert isinstance(layers["qkv"], RowParts)
+    assert len(packed_leaves(llm)) == 5, "q, k, v, o, down"
+    assert all(len(leaf.order) == SIZES.num_layers for leaf in packed_leaves(llm))
+    config = EngineConfig.create(str(tmp_path / "model"), quantization="packed", tensor_parallel_size=2)
+    with open_model(config) as source:
+        own = with_packing(config, source, DeviceKind("cpu")).packing.own
+        assert [path.rpartition("/")[2] for path, _ in own] == ["qkv"]

@@ -7,6 +7,7 @@ from pallas_kernels.block_forms.float_forms import NAMES, float_form
 from pallas_kernels.block_forms.form_keys import form_of_key, key_of
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits
+from pallas_kernels.block_forms.input_orders import with_order
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.table_forms import nested_form, table_form
 
@@ -20,6 +21,7 @@ TABLE, SCALE_TABLE = (tuple(np.linspace(-1, 1, n, dtype=np.float32).tolist()) fo
 NF4 = table_form("NF4", TABLE, 64)
 STORED += [NF4, table_form("FP4", TABLE, 128), nested_form(NF4, SCALE_TABLE, 8, 1024)]
 STORED += [nested_form(NF4, TABLE * 16, 8, 1024), nested_form(NF4, TABLE * 16, 4, 1024)]
+STORED += [with_order(int_form(4, 128, "float16", True)), with_order(int_form(8, 64, "bfloat16", False))]
 FORMS = STORED + [kept for form in STORED if (kept := with_half_bits(form)) != form]
 
 

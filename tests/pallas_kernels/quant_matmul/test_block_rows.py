@@ -73,6 +73,15 @@ def test_divided_columns_change_nothing():
     )
 
 
+def test_inputs_are_brought_into_the_order_of_the_layer():
+    rng = np.random.default_rng(3)
+    orders = np.stack([rng.permutation(INPUTS) for _ in range(LAYERS)]).astype(np.int32)
+    stack, x = packed("Q4_0", COLUMNS), jnp.asarray(rng.normal(size=(4, INPUTS)), jnp.float32)
+    found = product(x, replace(stack, order=jnp.asarray(orders)), MatmulSpec())
+    np.testing.assert_array_equal(found, product(x[:, orders[-1]], stack, MatmulSpec()))
+    assert np.abs(found - product(x[:, orders[0]], stack, MatmulSpec())).max() > 1, "the control"
+
+
 def test_no_decoded_weights_are_made(monkeypatch):
     monkeypatch.setitem(block_rows.TILE_BYTES, "cpu", 2**14)
     stack = apart(packed("Q4_K", COLUMNS))
