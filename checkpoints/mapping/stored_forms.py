@@ -22,8 +22,8 @@ def stored_forms(
     """(of each layer, of the matrices outside the layers); matrices that are left out cannot stay packed.
 
     These are dense in the file, or a gate and its other half in different forms or orders; or they are of the leaves
-    `divided`, whose inputs are divided over `num_shards` devices, and a device's share ends within a block, or by their
-    order has inputs of others. shapes: of the leaves.
+    `divided`, whose inputs are divided over `num_shards` devices, and a device's share ends within a block. shapes: of
+    the leaves.
     """
     found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None, bytes]]] = defaultdict(list)
     for name, info in file.tensors.items():
@@ -37,9 +37,8 @@ def stored_forms(
         if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
             form = None
         if form is not None and form.has_order:
-            # An order brings a device inputs that others have; and embeddings are looked up by rows of inputs in order.
-            form = form if rule.is_stacked and (path not in divided or num_shards == 1) else None
-            order = _order_of(file, name)
+            # Embeddings are looked up by rows, of inputs in order.
+            form, order = form if rule.is_stacked else None, _order_of(file, name)
         if path in shapes:
             first = rule.runs(layer, shapes[path])[0]
             found[layer if rule.is_stacked else None, leaf].append((first, form, order))

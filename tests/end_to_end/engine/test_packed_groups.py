@@ -141,5 +141,9 @@ def test_orders_of_their_own_are_parts_of_rows_and_are_decoded_in_a_gate(tmp_pat
     assert all(len(leaf.order) == SIZES.num_layers for leaf in packed_leaves(llm))
     config = EngineConfig.create(str(tmp_path / "model"), quantization="packed", tensor_parallel_size=2)
     with open_model(config) as source:
-        own = with_packing(config, source, DeviceKind("cpu")).packing.own
-        assert [path.rpartition("/")[2] for path, _ in own] == ["qkv"]
+        packing = with_packing(config, source, DeviceKind("cpu")).packing
+        assert [path.rpartition("/")[2] for path, _ in packing.own] == ["qkv"]
+        reasons = {path.rpartition("/")[2]: reason for path, reason in packing.reasons}
+        assert reasons == dict.fromkeys(
+            ["o", "down"], "2 devices divide inputs that have an order of their own (act-order)"
+        )
