@@ -112,6 +112,7 @@ def test_a_matrix_that_is_no_layers_is_served():
         ({"form": "Q8_0", "num_inputs": 640}, "Q8_0 has rows of 40 bytes of scales, no multiple of 16"),
         ({"form": "INT4-g128", "num_inputs": 768}, "INT4-g128 has rows of 12 bytes of scales, no multiple of 16"),
         ({"form": "FP8-g512", "num_inputs": 1024}, r"blocks of 512 inputs \(FP8-g512\) do not divide 128"),
+        ({"form": "NF4-g64"}, r"it looks no values up \(NF4-g64\)"),
         ({"block": WIDE}, "blocks of 128 columns do not divide 64"),
         ({"block": BlockSizes(64, 128, 1)}, "or steps have 128 inputs, not 256"),
     ],
