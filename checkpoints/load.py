@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from checkpoints.loading.packed_leaf import PackedLeaf, PartsLeaf
+from checkpoints.loading.packed_leaf import ORDER, PackedLeaf, PartsLeaf
 from checkpoints.loading.pieces import Fields, Piece, Progress, cut, read_codes, read_fields, read_piece
 from checkpoints.loading.shard_buffers import Leaf, LeafTuple
 from checkpoints.mapping.load_plan import plan_load
@@ -48,7 +48,9 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
         struct, name = structs[piece.assignment.leaf], piece.assignment.info.name
         if isinstance(struct, BlockTensor | RowParts):
             assert isinstance(checkpoint.file, PackedFile)
-            return read_fields(checkpoint.file, piece)
+            fields = read_fields(checkpoint.file, piece)
+            order = checkpoint.file.order_of(name) if isinstance(checkpoint.file, QuantizedFile) else None
+            return fields if order is None else {**fields, ORDER: order[None]}
         if isinstance(struct, QTensor):
             if isinstance(checkpoint.file, QuantizedFile) and checkpoint.file.has_row_codes(name):
                 return read_codes(checkpoint.file, piece)
@@ -81,7 +83,8 @@ def _leaf(struct: Any) -> Any:
     if isinstance(struct, RowParts):
         return PartsLeaf([(_shape(part)[-2], _leaf(part)) for part in struct.parts])
     if isinstance(struct, BlockTensor):
-        return PackedLeaf(struct, {name: _leaf(field) for name, field in struct.fields.items()})
+        order = None if struct.order is None else Leaf(struct.order)
+        return PackedLeaf(struct, {name: _leaf(field) for name, field in struct.fields.items()}, order)
     return LeafTuple(struct) if is_tuple(struct) else Leaf(struct)
 
 

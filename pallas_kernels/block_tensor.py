@@ -10,18 +10,20 @@ import jax
 from pallas_kernels.block_forms.block_form import BlockForm
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("fields",), meta_fields=("form", "dtype"))
+@partial(jax.tree_util.register_dataclass, data_fields=("fields", "order"), meta_fields=("form", "dtype"))
 @dataclass(frozen=True, slots=True)
 class BlockTensor:
     """Of one matrix, or of a stack of layers.
 
     fields: by name, each [*out, blocks · count], [L, *out, …], or L arrays. dtype: the name of that of decoded values.
+    order: [L, I], of each layer the input that stands at each place; None: they are in order.
     (In trees of declarations the fields are declarations.)
     """
 
     fields: dict[str, Any]
     form: BlockForm
     dtype: str
+    order: Any = None
 
     def of_arrays(self) -> "BlockTensor":
         """With one array [L, *out, …] for each field. A matrix that is no layer's is a tuple of one. Raises

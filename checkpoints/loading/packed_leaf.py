@@ -11,14 +11,18 @@ from checkpoints.mapping.rules import Run
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import QTensor
 
+ORDER = "order"
+"""The name of an order of inputs [1, I] among the fields of rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class PackedLeaf:
     """All fields have the same rows. struct: the matrix, of `jax.ShapeDtypeStruct`s. fields: by name; of a
-    `QTensor` its codes and scales."""
+    `QTensor` its codes and scales. order: of the inputs, [L, I]."""
 
     struct: QTensor | BlockTensor
     fields: Mapping[str, Leaf | LeafTuple]
+    order: Leaf | None = None
 
     def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
         """Whether any local shard holds part of the source rows `[start, stop)`."""
@@ -28,13 +32,15 @@ class PackedLeaf:
         """Writes the fields of the source rows from `start` on; a field may be kept as the bits of its numbers."""
         for name, field in self.fields.items():
             field.fill(runs, start, rows[name].view(field.dtype))
+        if self.order is not None:
+            self.order.fill([Run(0, 1, (), target=runs[0].lead[0])], 0, rows[ORDER])
 
     def filled(self) -> QTensor | BlockTensor:
         """The filled matrix."""
         filled = {name: field.filled() for name, field in self.fields.items()}
         if isinstance(self.struct, QTensor):
             return replace(self.struct, **filled)
-        return replace(self.struct, fields=filled)
+        return replace(self.struct, fields=filled, order=self.order and self.order.filled())
 
 
 class PartsLeaf:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from checkpoints.formats.tensor_file import TensorFile
 from checkpoints.mapping.rules import Rule, Run, Shapes
 from checkpoints.quantized.packed_file import PackedFile
+from checkpoints.quantized.quantized_file import QuantizedFile
 
 if TYPE_CHECKING:
     from pallas_kernels.block_forms.block_form import BlockForm
@@ -20,10 +21,11 @@ def stored_forms(
 ) -> tuple[list[Forms], Forms]:
     """(of each layer, of the matrices outside the layers); matrices that are left out cannot stay packed.
 
-    These are dense in the file, or a gate and its other half in different forms; or they are of the leaves `divided`,
-    whose inputs are divided over `num_shards` devices, and a device's share ends within a block. shapes: of the leaves.
+    These are dense in the file, or a gate and its other half in different forms or orders; or they are of the leaves
+    `divided`, whose inputs are divided over `num_shards` devices, and a device's share ends within a block. shapes: of
+    the leaves.
     """
-    found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None]]] = defaultdict(list)
+    found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None, bytes]]] = defaultdict(list)
     for name, info in file.tensors.items():
         matches = [(rule, layer) for rule in rules if (layer := rule.match(name)) is not None]
         if not matches or matches[0][0].path is None or len(info.shape) != 2:
@@ -31,20 +33,28 @@ def stored_forms(
         rule, layer = matches[0]
         path = rule.leaf(layer)
         leaf = path.rpartition("/")[2]
-        form = file.form_of(name) if isinstance(file, PackedFile) else None
+        form, order = file.form_of(name) if isinstance(file, PackedFile) else None, b""
         if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
             form = None
+        if form is not None and form.has_order:
+            # Embeddings are looked up by rows, of inputs in order.
+            form, order = form if rule.is_stacked else None, _order_of(file, name)
         if path in shapes:
             first = rule.runs(layer, shapes[path])[0]
-            found[layer if rule.is_stacked else None, leaf].append((first, form))
+            found[layer if rule.is_stacked else None, leaf].append((first, form, order))
     layers: list[Forms] = [{} for _ in range(num_layers)]
     ends: Forms = {}
     for (layer, leaf), tensors in found.items():
-        forms = [form for _, form in sorted(tensors, key=lambda tensor: tensor[0].target) if form is not None]
+        forms = [form for _, form, _ in sorted(tensors, key=lambda tensor: tensor[0].target) if form is not None]
         if len(forms) == len(tensors):
             own = ends if layer is None else layers[layer]
-            if len(set(forms)) == 1:
+            if len(set(forms)) == 1 and len({order for *_, order in tensors}) == 1:
                 own[leaf] = forms[0]
-            elif len({run.target for run, _ in tensors}) == len(tensors):
+            elif len({run.target for run, *_ in tensors}) == len(tensors):
                 own[leaf] = tuple(forms)
     return layers, ends
+
+
+def _order_of(file: TensorFile, name: str) -> bytes:
+    order = file.order_of(name) if isinstance(file, QuantizedFile) else None
+    return b"" if order is None else order.tobytes()

@@ -11,8 +11,9 @@
 NF4 and double quantization: Dettmers et al., QLoRA, arXiv 2305.14314, section 3.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +21,11 @@ from checkpoints.errors import CheckpointError
 from checkpoints.formats.bounded_json import parse_object
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import nibbles
+from checkpoints.quantized.group_codes import packed_codes
 from checkpoints.quantized.quantized_weight import Misfit, names_of, part, weight_info, whole_tensor
+
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
 
 CODES = ".weight"
 STATE = ".quant_state.bitsandbytes__"
@@ -75,11 +80,45 @@ class FourBitWeight:
         """See `QuantizedWeight`."""
         num_in, block = self.info.shape[1], self.state.block_len
         first, last = start * num_in, stop * num_in
-        packed = file.read_rows(self.codes.name, first // 2, -(-last // 2)).reshape(-1)
-        codes = nibbles(packed, is_high_first=True)[first % 2 :][: last - first]
         of_blocks = self._factors(file, first // block, -(-last // block))
         factors = np.repeat(of_blocks, block)[first % block :][: last - first]
-        return (whole_tensor(file, self.values)[codes] * factors).reshape(stop - start, num_in)
+        codes = self._codes(file, start, stop)
+        return whole_tensor(file, self.values)[codes] * factors.reshape(codes.shape)
+
+    def form(self, file: ColumnFile) -> "BlockForm | None":
+        """See `PackedWeight`; None where a block has values of several rows."""
+        from pallas_kernels.block_forms.table_forms import nested_form, table_form
+
+        num_in, block = self.info.shape[1], self.state.block_len
+        plain = None if num_in % block else table_form(self.info.dtype, _table(file, self.values), block)
+        if plain is None or self.nested is None:
+            return plain
+        return nested_form(plain, _table(file, self.nested[0]), self._outer_len, num_in)
+
+    def fields(self, file: ColumnFile, form: "BlockForm", start: int, stop: int) -> dict[str, np.ndarray]:
+        """See `PackedWeight`. The scales of double quantization are also given as numbers."""
+        fields = packed_codes(form, self._codes(file, start, stop))
+        num_groups = self.info.shape[1] // self.state.block_len
+        first, last = start * num_groups, stop * num_groups
+        fields["scales"] = self._factors(file, first, last)
+        if self.nested is not None:
+            fields["scale_codes"] = whole_tensor(file, self.factors)[first:last]
+            runs = np.arange(first, last, self._outer_len) // self.state.nested_len
+            fields["outer_scales"] = whole_tensor(file, self.nested[1])[runs]
+            fields["scale_offsets"] = np.full(stop - start, self.state.offset)
+        return {name: values.reshape(stop - start, -1) for name, values in fields.items()}
+
+    @property
+    def _outer_len(self) -> int:
+        """Factors of a row that have one of their own in common, wherever the row begins."""
+        return math.gcd(self.info.shape[1] // self.state.block_len, self.state.nested_len)
+
+    def _codes(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
+        """Of rows, [stop - start, in]."""
+        num_in = self.info.shape[1]
+        first, last = start * num_in, stop * num_in
+        packed = file.read_rows(self.codes.name, first // 2, -(-last // 2)).reshape(-1)
+        return nibbles(packed, is_high_first=True)[first % 2 :][: last - first].reshape(stop - start, num_in)
 
     def _factors(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """Of blocks `[start, stop)`."""
@@ -151,6 +190,10 @@ def _four_bits(file: ColumnFile, name: str) -> FourBitWeight:
     parts = codes, declared, values, factors, *(nested or ())
     info = weight_info(name, state.shape, kind.upper(), parts)
     return FourBitWeight(info, names_of(*parts), codes, values, factors, nested, state)
+
+
+def _table(file: ColumnFile, info: TensorInfo) -> tuple[float, ...]:
+    return tuple(whole_tensor(file, info).tolist())
 
 
 def _are_sizes(*sizes: int) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes, in_order
+from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, in_order, order_of
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -122,14 +122,15 @@ class IntWeight:
         return values
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
-        """See `GroupedWeight`; None where groups are of any inputs."""
+        """See `GroupedWeight`; None where groups have different numbers of inputs."""
         from pallas_kernels.block_forms.int_forms import int_form
 
-        num_groups, num_in = self.scales.shape[1] if len(self.scales.shape) == 2 else 1, self.info.shape[1]
-        group = self._group_of(file, num_groups)
-        if num_in % num_groups or (group is not None and (group != in_order(num_in, num_groups)).any()):
-            return None
-        return int_form(self.bits, num_in // num_groups, SCALES[self.scales.dtype], has_zeros=self.zeros is not None)
+        group_len, scales = self.info.shape[1] // self._num_groups, SCALES[self.scales.dtype]
+        return form_in_order(self, file, int_form(self.bits, group_len, scales, has_zeros=self.zeros is not None))
+
+    def order(self, file: ColumnFile) -> np.ndarray | None:
+        """See `OrderedWeight`."""
+        return order_of(self._group_of(file, self._num_groups), self._num_groups)
 
     def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
         """See `GroupedWeight`; codes and zero points are signed in the file."""
@@ -140,6 +141,10 @@ class IntWeight:
         zeros = np.float32(0) if self.zeros is None else self._by_group(file, self.zeros, start, stop)
         half = 2 ** (self.bits - 1)
         return GroupCodes(codes + half, scales, np.broadcast_to(zeros + half, scales.shape))
+
+    @property
+    def _num_groups(self) -> int:
+        return self.scales.shape[1] if len(self.scales.shape) == 2 else 1
 
     def _by_group(self, file: ColumnFile, info: TensorInfo, start: int, stop: int) -> np.ndarray:
         """Of rows, [stop - start, groups] or, of all rows, [1, 1]."""

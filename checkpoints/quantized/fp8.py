@@ -6,14 +6,22 @@ cut off at the edges (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Products ar
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import ml_dtypes
 import numpy as np
 
+from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
-from checkpoints.quantized.quantized_weight import FLOATS, Misfit, check_part, names_of, whole_tensor
+from checkpoints.quantized.group_codes import SCALES
+from checkpoints.quantized.quantized_weight import FLOATS, Misfit, check_part, names_of, weight_info, whole_tensor
 
-FP8 = frozenset({"F8_E4M3", "F8_E5M2"})
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
+
+FP8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+_NO_NUMBERS = {"F8_E4M3": 0x7F, "F8_E5M2": 0x7C}
+"""The least magnitude of codes of infinities and NaN, which kernels take for numbers."""
 _SCALE_SUFFIXES = ("_scale_inv", "_scale")
 
 
@@ -37,16 +45,25 @@ class Fp8Scheme:
         if len(info.shape) != 2:
             raise Misfit(f"{name} has the shape {list(info.shape)}; FP8 weights must have two axes")
         check_part(found[0], FLOATS, self._shapes(info), name)
-        return Fp8Weight(info, names_of(info, found[0]), found[0], self)
+        parts = info, found[0]
+        return Fp8Weight(weight_info(name, info.shape, info.dtype, parts), names_of(*parts), found[0], self)
 
     def spread(self, scale: np.ndarray, start: int, stop: int, num_columns: int) -> np.ndarray:
         """The scales of rows `[start, stop)`, broadcastable to them."""
-        if self.strategy == "tensor":
-            return scale.reshape(1, 1)
+        by_group = self.by_group(scale, start, stop)
+        return by_group if self.strategy != "block" else np.repeat(by_group, self.block[1], axis=1)[:, :num_columns]
+
+    def by_group(self, scale: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """Those of each row's groups of inputs, [stop - start, groups]."""
+        if self.strategy == "block":
+            return scale[np.arange(start, stop) // self.block[0]]
         if self.strategy == "channel":
             return scale.reshape(-1, 1)[start:stop]
-        block_rows, block_columns = self.block
-        return np.repeat(scale[np.arange(start, stop) // block_rows], block_columns, axis=1)[:, :num_columns]
+        return np.broadcast_to(scale.reshape(1, 1), (stop - start, 1))
+
+    def group_len(self, num_columns: int) -> int:
+        """Inputs of a row that share a scale."""
+        return min(self.block[1], num_columns) if self.strategy == "block" else num_columns
 
     def _shapes(self, weight: TensorInfo) -> tuple[tuple[int, ...], ...]:
         """The shapes that the scales of a weight may have."""
@@ -75,3 +92,35 @@ class Fp8Weight:
         codes = file.read_rows(self.info.name, start, stop)
         scales = whole_tensor(file, self.scale).astype(np.float32)
         return codes.astype(np.float32) * self.scheme.spread(scales, start, stop, codes.shape[1])
+
+    def form(self, file: ColumnFile) -> "BlockForm | None":
+        """See `PackedWeight`; None where the last block of a row is cut off.
+
+        On devices each row has scales of its own: scales of blocks that bfloat16 has, too, are kept in it, which is 1.6
+        % of the bytes of blocks of 128 inputs, and float32 3.1 %.
+        """
+        from pallas_kernels.block_forms.float_forms import float_form
+
+        num_in, scales = self.info.shape[1], SCALES[self.scale.dtype]
+        group_len = self.scheme.group_len(num_in)
+        if num_in % group_len:
+            return None
+        if group_len < num_in and scales == "float32" and _fit_bfloat16(whole_tensor(file, self.scale)):
+            scales = "bfloat16"
+        return float_form(FP8[self.info.dtype], group_len, scales)
+
+    def fields(self, file: ColumnFile, form: "BlockForm", start: int, stop: int) -> dict[str, np.ndarray]:
+        """See `PackedWeight`."""
+        codes = file.read_rows(self.info.name, start, stop)
+        if (codes.view(np.uint8) & np.uint8(127) >= _NO_NUMBERS[self.info.dtype]).any():
+            raise CheckpointError(f"{self.info.name} has codes that are no numbers: use quantization='dense'")
+        scales = self.scheme.by_group(whole_tensor(file, self.scale), start, stop)
+        dtypes = {field.name: np.dtype(field.dtype) for field in form.fields}
+        return {
+            "scales": np.ascontiguousarray(scales.astype(dtypes["scales"])),
+            "codes": codes,
+        }
+
+
+def _fit_bfloat16(values: np.ndarray) -> bool:
+    return bool((values.astype(ml_dtypes.bfloat16).astype(np.float32) == values).all())

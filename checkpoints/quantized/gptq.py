@@ -18,7 +18,7 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes, in_order
+from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, in_order, order_of
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -84,13 +84,17 @@ class GptqWeight:
         return self.group_codes(file, start, stop).values(group)
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
-        """See `GroupedWeight`; None where groups are of any inputs."""
+        """See `GroupedWeight`; None where groups have different numbers of inputs."""
         from pallas_kernels.block_forms.int_forms import int_form
 
-        num_groups, num_in = self.scales.shape[0], self.info.shape[1]
-        if num_in % num_groups or (self._group_of(file, num_groups) != in_order(num_in, num_groups)).any():
-            return None
-        return int_form(self.scheme.bits, num_in // num_groups, SCALES[self.scales.dtype], has_zeros=True)
+        group_len = self.info.shape[1] // self.scales.shape[0]
+        return form_in_order(
+            self, file, int_form(self.scheme.bits, group_len, SCALES[self.scales.dtype], has_zeros=True)
+        )
+
+    def order(self, file: ColumnFile) -> np.ndarray | None:
+        """See `OrderedWeight`."""
+        return order_of(self._group_of(file, self.scales.shape[0]), self.scales.shape[0])
 
     def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
         """See `GroupedWeight`."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile
+from checkpoints.quantized.quantized_weight import Misfit
 
 if TYPE_CHECKING:
     from pallas_kernels.block_forms.block_form import BlockForm
@@ -35,6 +36,39 @@ def in_order(num_in: int, num_groups: int) -> np.ndarray:
     return np.arange(num_in) // (num_in // num_groups)
 
 
+def order_of(group: np.ndarray | None, num_groups: int) -> np.ndarray | None:
+    """The inputs, int32, in an order in which each group's are together; None: they are so as they are.
+
+    group: of each input. Raises `Misfit` for groups of different numbers of inputs.
+    """
+    if group is None:
+        return None
+    if (np.bincount(group, minlength=num_groups) * num_groups != len(group)).any():
+        raise Misfit("its groups have different numbers of inputs")
+    order = np.argsort(group, kind="stable").astype(np.int32)
+    return None if (order == np.arange(len(group))).all() else order
+
+
+@runtime_checkable
+class OrderedWeight(Protocol):
+    """One whose groups may be of any inputs."""
+
+    def order(self, file: ColumnFile) -> np.ndarray | None:
+        """See `order_of`."""
+        ...
+
+
+def form_in_order(weight: OrderedWeight, file: ColumnFile, form: "BlockForm | None") -> "BlockForm | None":
+    """The form of a weight whose groups have this one; None: they have none."""
+    from pallas_kernels.block_forms.input_orders import with_order
+
+    try:
+        order = weight.order(file)
+    except Misfit:
+        return None
+    return form if form is None or order is None else with_order(form)
+
+
 @runtime_checkable
 class GroupedWeight(Protocol):
     """A `QuantizedWeight` of such codes."""
@@ -54,16 +88,22 @@ def fields_of(form: "BlockForm", found: GroupCodes) -> dict[str, np.ndarray]:
     for values, most in ((found.codes, 2**bits - 1), (found.zeros, 255)):
         if values.size and not 0 <= values.min() <= values.max() <= most:
             raise CheckpointError(f"a weight has codes or zero points beyond {bits} bits: use quantization='dense'")
+    fields = packed_codes(form, found.codes.astype(np.uint8))
+    dtypes = {field.name: field.dtype for field in form.fields}
+    fields["scales"] = found.scales.astype(np.dtype(dtypes["scales"]))
+    if "zeros" in dtypes:
+        fields["zeros"] = found.zeros.astype(np.uint8)
+    return fields
+
+
+def packed_codes(form: "BlockForm", codes: np.ndarray) -> dict[str, np.ndarray]:
+    """The planes of codes [rows, in]."""
     fields: dict[str, np.ndarray] = {}
-    codes, num_rows, shift = found.codes.astype(np.uint8), len(found.codes), 0
+    num_rows, shift = len(codes), 0
     for plane in form.planes:
         runs = (codes >> np.uint8(shift)).reshape(num_rows, -1, 8 // plane.bits, plane.run)
         places = np.arange(0, 8, plane.bits, dtype=np.uint8)[:, None]
         own = (runs & np.uint8(2**plane.bits - 1)) << places
         fields[plane.field] = np.bitwise_or.reduce(own, axis=2).reshape(num_rows, -1)
         shift += plane.bits
-    dtypes = {field.name: field.dtype for field in form.fields}
-    fields["scales"] = found.scales.astype(np.dtype(dtypes["scales"]))
-    if "zeros" in dtypes:
-        fields["zeros"] = found.zeros.astype(np.uint8)
     return fields

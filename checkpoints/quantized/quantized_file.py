@@ -1,6 +1,7 @@
 """Host: `QuantizedFile`: a safetensors file whose quantized weights read as rows of float32."""
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import numpy as np
 from checkpoints.errors import CheckpointError, listed
 from checkpoints.formats.tensor_file import ColumnFile, TensorFile
 from checkpoints.quantized.compressed_ints import IntWeight
-from checkpoints.quantized.group_codes import GroupedWeight, fields_of
+from checkpoints.quantized.group_codes import GroupedWeight, OrderedWeight, fields_of
+from checkpoints.quantized.packed_weight import PackedWeight
 from checkpoints.quantized.quantized_weight import Misfit, QuantizedWeight, Scheme
 
 if TYPE_CHECKING:
@@ -64,13 +66,21 @@ class QuantizedFile:
 
     def form_of(self, name: str) -> "BlockForm | None":
         weight = self._weights.get(name)
-        return weight.form(self._file) if isinstance(weight, GroupedWeight) else None
+        return weight.form(self._file) if isinstance(weight, GroupedWeight | PackedWeight) else None
 
     def read_fields(self, name: str, start: int, stop: int) -> dict[str, np.ndarray]:
         weight, form = self._weights[name], self.form_of(name)
-        assert isinstance(weight, GroupedWeight)
         assert form is not None
-        return fields_of(form, weight.group_codes(self._file, start, stop))
+        if isinstance(weight, PackedWeight):
+            return weight.fields(self._file, form, start, stop)
+        assert isinstance(weight, GroupedWeight)
+        found, order = weight.group_codes(self._file, start, stop), self.order_of(name)
+        return fields_of(form, found if order is None else replace(found, codes=found.codes[:, order]))
+
+    def order_of(self, name: str) -> np.ndarray | None:
+        """Of the inputs of a tensor's fields; None: they are in order."""
+        weight = self._weights.get(name)
+        return weight.order(self._file) if isinstance(weight, OrderedWeight) else None
 
     @property
     def row_scheme(self) -> str | None:

@@ -75,7 +75,9 @@ class LoadedModel:
         form = f" with {packing.name} weights" if packing.name else ""
         if packing.decoded:
             form += f"{' and others' if form else ''} decoded from {packing.decoded}"
-            form += " (faster than packed)" if device.platform == "cpu" else ""
+            found = "; ".join(f"{path}: {reason}" for path, reason in packing.reasons)
+            found = found or ("faster than packed" if device.platform == "cpu" else "")
+            form += f" ({found})" if found else ""
         lost = f" ({sizes.lost_pages} fewer than planned: memory ran out)" if sizes.lost_pages else ""
         return (
             f"jaxserve: {parts.model.family} on {model.mesh.size} {device.platform} device(s), "

@@ -14,13 +14,14 @@ class Packing:
     """By the paths of leaves ("layers/full/qkv", "embed"); matrices without a form are dense.
 
     layers, ends: of the matrices of layers, and of embedding and head, that have no form of their own. decoded: names
-    of the forms that the file has and the devices do not, for messages.
+    of the forms that the file has and the devices do not, for messages. reasons: why, by the paths of these leaves.
     """
 
     layers: Form | None = None
     ends: Form | None = None
     own: tuple[tuple[str, Form], ...] = ()
     decoded: str = field(default="", compare=False)
+    reasons: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def of(self, path: str) -> Form | None:
         """The form of a leaf."""

@@ -106,7 +106,9 @@ class LayerSpecs:
         return self._of_all(of_layer)
 
     def _of_blocks(self, of_layer: BlockTensor) -> BlockTensor:
-        return replace(of_layer, fields={name: self._of_all(field) for name, field in of_layer.fields.items()})
+        order = None if of_layer.order is None else self._stacked(of_layer.order)
+        fields = {name: self._of_all(field) for name, field in of_layer.fields.items()}
+        return replace(of_layer, fields=fields, order=order)
 
     def _of_all(self, spec: ParamSpec) -> ParamSpec | tuple[ParamSpec, ...]:
         return (spec,) * self.num_layers if self.has_tuples else self._stacked(spec)
@@ -122,4 +124,5 @@ def _of_blocks(spec: ParamSpec, form: BlockForm) -> BlockTensor:
         field.name: ParamSpec((*out, num_inputs // form.block_len * field.count), spec.axes, field.dtype, 1e-3)
         for field in form.fields
     }
-    return BlockTensor(fields, form, jnp.dtype(spec.dtype).name)
+    order = ParamSpec((num_inputs,), (None,), jnp.int32, 0.0) if form.has_order else None
+    return BlockTensor(fields, form, jnp.dtype(spec.dtype).name, order)

@@ -14,7 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Integer, Shaped
+from jaxtyping import Array, Float, Shaped
+
+from pallas_kernels.block_forms.looked_up import looked_up
 
 Fields = Mapping[str, Any]
 """Arrays [*out, blocks · count] by the names of a form's fields."""
@@ -55,7 +57,8 @@ class Plane:
 class BlockForm:
     """block_len: inputs of a block. fields: in the order of the file's bytes. planes: of the codes, from the lowest
     bits up. group_len: inputs that share a scale. zero: the code of the value 0, if
-    groups have none of their own."""
+    groups have none of their own. values: of all codes; none: codes are numbers.
+    has_order: a row's inputs are not in order, but in one that each matrix has (`BlockTensor.order`)."""
 
     name: str
     block_len: int
@@ -64,6 +67,8 @@ class BlockForm:
     group_len: int
     scales: Callable[[Fields, Any], Scales]
     zero: int = 0
+    values: tuple[float, ...] = ()
+    has_order: bool = False
 
     @property
     def block_bytes(self) -> int:
@@ -90,7 +95,8 @@ class BlockForm:
         codes = self._codes(fields)
         # Once for each group: XLA on CPU would decode a group's scale again for each of its inputs.
         scales, offsets, zeros = lax.optimization_barrier(self.scales(fields, real))
-        groups = codes.reshape(*codes.shape[:-1], -1, self.group_len).astype(real)
+        groups = codes.reshape(*codes.shape[:-1], -1, self.group_len)
+        groups = looked_up(groups.astype(jnp.int32), self.values, real) if self.values else groups.astype(real)
         if zeros is not None:
             groups = groups - zeros[..., None]
         elif self.zero:
@@ -100,7 +106,7 @@ class BlockForm:
             groups = groups + offsets[..., None]
         return groups.reshape(codes.shape).astype(dtype)
 
-    def _codes(self, fields: Fields) -> Integer[Array, "*out I"]:
+    def _codes(self, fields: Fields) -> Shaped[Array, "*out I"]:
         first, *others = self.planes
         codes, shift = _unpacked(fields[first.field], first), first.bits
         for plane in others:
@@ -109,7 +115,7 @@ class BlockForm:
         return codes
 
 
-def _unpacked(field: Shaped[Array, "*out n"], plane: Plane) -> Integer[Array, "*out I"]:
+def _unpacked(field: Shaped[Array, "*out n"], plane: Plane) -> Shaped[Array, "*out I"]:
     lead = field.shape[:-1]
     if plane.bits == 8:
         return field

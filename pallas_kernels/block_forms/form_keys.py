@@ -1,32 +1,75 @@
 """Device: names by which block forms are found again, for programs that are stored."""
 
+import numpy as np
+
 from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.float_forms import NAMES, float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
+from pallas_kernels.block_forms.input_orders import with_order, without_order
 from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.table_forms import NestedScales, Table, nested_form, table_form
 
-HALF_BITS = "half bits of "
+HALF_BITS, ORDER = "half bits of ", "in any order "
 
 
 def key_of(form: BlockForm) -> str:
     """A name that says all of a form."""
     if (stored := without_half_bits(form)) != form:
         return HALF_BITS + key_of(stored)
+    if form.has_order:
+        return ORDER + key_of(without_order(form))
     if form.name in GGML_FORMS:
         return form.name
-    bits, has_zeros = sum(plane.bits for plane in form.planes), any(field.name == "zeros" for field in form.fields)
-    (scales,) = (field.dtype for field in form.fields if field.name == "scales")
-    return f"int {bits} {form.group_len} {scales} {'zeros' if has_zeros else 'symmetric'}"
+    dtypes = {field.name: field.dtype for field in form.fields}
+    if form.values:
+        name, _, nested = form.name.partition(" ")
+        return f"table {name} {_bytes(form.values)}{nested and _nested_key(form)}"
+    if dtypes.get("codes") in NAMES:
+        return f"float {dtypes['codes']} {form.group_len} {dtypes['scales']}"
+    bits, has_zeros = sum(plane.bits for plane in form.planes), "zeros" in dtypes
+    return f"int {bits} {form.group_len} {dtypes['scales']} {'zeros' if has_zeros else 'symmetric'}"
 
 
 def form_of_key(key: str) -> BlockForm:
     """The form of such a name; raises ValueError for another one."""
     if key.startswith(HALF_BITS):
         return with_half_bits(form_of_key(key.removeprefix(HALF_BITS)))
+    if key.startswith(ORDER):
+        return with_order(form_of_key(key.removeprefix(ORDER)))
     if key in GGML_FORMS:
         return GGML_FORMS[key]
-    kind, bits, group_len, scales, zeros = key.split(" ")
-    form = int_form(int(bits), int(group_len), scales, zeros == "zeros") if kind == "int" else None
+    match key.split(" "):
+        case "table", name, values:
+            form = _table_form(name, values)
+        case "table", name, values, scales, outer_len, num_inputs if plain := _table_form(name, values):
+            form = nested_form(plain, _values(scales), int(outer_len), int(num_inputs))
+        case "float", codes, group_len, scales if codes in NAMES:
+            return float_form(codes, int(group_len), scales)
+        case "int", bits, group_len, scales, zeros:
+            form = int_form(int(bits), int(group_len), scales, zeros == "zeros")
+        case _:
+            form = None
     if form is None:
         raise ValueError(f"{key!r} is no form of blocks")
     return form
+
+
+def _nested_key(form: BlockForm) -> str:
+    assert isinstance(form.scales, NestedScales)
+    counts = {field.name: field.count for field in form.fields}
+    outer_len = counts["scale_codes"] // counts["outer_scales"]
+    return f" {_bytes(form.scales.values)} {outer_len} {form.block_len}"
+
+
+def _table_form(name: str, values: str) -> BlockForm | None:
+    kind, _, group_len = name.partition("-g")
+    return table_form(kind, _values(values), int(group_len))
+
+
+def _bytes(values: Table) -> str:
+    return np.asarray(values, np.float32).tobytes().hex()
+
+
+def _values(text: str) -> Table:
+    return tuple(np.frombuffer(bytes.fromhex(text), np.float32).tolist())

@@ -1,5 +1,9 @@
 """Device: `quant_matmul`, the product of a step's rows with the packed weights of one layer in a stack of layers."""
 
+from dataclasses import replace
+
+import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.block_tensor import BlockTensor
@@ -43,4 +47,7 @@ def quant_matmul(
     Raises:
       NotImplementedError: no back end serves these arguments; the message lists each one's reason.
     """
+    if isinstance(stack, BlockTensor) and stack.order is not None:
+        order = lax.dynamic_index_in_dim(jnp.asarray(stack.order), layer, keepdims=False)
+        x, stack = x.at[:, order].get(mode="promise_in_bounds"), replace(stack, order=None)
     return dispatch("quant_matmul", IMPLEMENTATIONS, spec.backend, x, stack, layer, spec, bias=bias)

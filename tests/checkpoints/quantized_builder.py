@@ -114,21 +114,21 @@ def fp4(kind, shape=SHAPE):
     return compressed({"type": "float", "num_bits": 4, "strategy": "group"}, tensors, expected)
 
 
-def nf4(*, is_nested, block=64, shape=SHAPE):
+def nf4(*, is_nested, block=64, shape=SHAPE, nested=8):
     codes = RANDOM.integers(0, 16, shape[0] * shape[1]).astype(np.uint8)
     num_blocks, state = -(-codes.size // block), {"shape": [*shape], "blocksize": block, "quant_type": "nf4"}
     tensors = {"a.weight": (codes[0::2] << 4 | codes[1::2]).astype(np.uint8)[:, None], "a.weight.quant_map": NF4}
     if is_nested:
         factor_codes = RANDOM.integers(0, 256, num_blocks).astype(np.uint8)
         table = np.linspace(-1, 1, 256).astype(np.float32)
-        outer = RANDOM.uniform(1, 2, -(-num_blocks // 8)).astype(np.float32)
-        state |= {"nested_blocksize": 8, "nested_offset": 0.25}
+        outer = RANDOM.uniform(1, 2, -(-num_blocks // nested)).astype(np.float32)
+        state |= {"nested_blocksize": nested, "nested_offset": 0.25}
         tensors |= {
             "a.weight.absmax": factor_codes,
             "a.weight.nested_quant_map": table,
             "a.weight.nested_absmax": outer,
         }
-        factors = table[factor_codes] * outer[np.arange(num_blocks) // 8] + np.float32(0.25)
+        factors = table[factor_codes] * outer[np.arange(num_blocks) // nested] + np.float32(0.25)
     else:
         factors = tensors["a.weight.absmax"] = RANDOM.uniform(1, 2, num_blocks).astype(np.float32)
     tensors["a.weight.quant_state.bitsandbytes__nf4"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
@@ -142,3 +142,18 @@ def eight_bits(shape=SHAPE):
     tensors = {"a.weight": codes, "a.SCB": scales, "a.weight_format": np.zeros((), np.uint8)}
     expected = codes * (scales[:, None] * np.float32(1 / 127))
     return {"quant_method": "bitsandbytes", "load_in_8bit": True}, tensors, expected
+
+
+def fp8(strategy, shape=SHAPE, block=(16, 32), scales=ml_dtypes.bfloat16):
+    """scales: the type that has the numbers of blocks' scales, which are float32 in the file."""
+    codes = RANDOM.normal(scale=30, size=shape).astype(ml_dtypes.float8_e4m3fn)
+    of_blocks = -(-shape[0] // block[0]), -(-shape[1] // block[1])
+    sizes = {"tensor": (), "channel": (shape[0], 1), "block": of_blocks}
+    scale = RANDOM.uniform(0.001, 0.002, sizes[strategy]).astype(scales).astype(np.float32)
+    if strategy == "block":
+        each = np.array([[scale[o // block[0], i // block[1]] for i in range(shape[1])] for o in range(shape[0])])
+    else:
+        each = np.broadcast_to(scale, shape)
+    more = {"block_structure": [*block]} if strategy == "block" else {}
+    weights = {"type": "float", "num_bits": 8, "strategy": strategy, "symmetric": True, **more}
+    return compressed(weights, {"a.weight": codes, "a.weight_scale": scale}, codes.astype(np.float32) * each)

@@ -1,11 +1,12 @@
 """Wiring: `kept_on`: which packed blocks of a file stay so on a device: those that are multiplied as they are there.
 
-On TPUs and GPUs these are the blocks that a kernel reads: XLA would write what it decodes to memory, on a v6e with
-copies of whole stacks.
+Where inputs are divided over devices they must be in order, or a device would need inputs that others have. On TPUs and
+GPUs these are the blocks that a kernel reads: XLA would write what it decodes to memory, on a v6e with copies of whole
+stacks.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -39,24 +40,42 @@ class NothingKept(Exception):
 def kept_on(
     device: DeviceKind | jax.Device, num_devices: int, dtype: Any, model: ModelConfig, packing: Packing
 ) -> Packing:
-    """The packing without matrices that such devices do not multiply, which are `decoded`. Raises `NothingKept`."""
-    if device.platform == "cpu":
-        return packing
-    _check_devices(device, num_devices, dtype)
-    is_tpu = device.platform == "tpu"
+    """The packing without matrices that such devices do not multiply, which are `decoded`, for `reasons`. Raises
+    `NothingKept`."""
+    is_cpu, is_tpu = device.platform == "cpu", device.platform == "tpu"
+    if not is_cpu:
+        _check_devices(device, num_devices, dtype)
     kept = Packing(own=tuple((path, _with_half_bits(form) if is_tpu else form) for path, form in packing.own))
     leaves = matrices(declare(model, abstract_mesh(1), jnp.float32, packing=kept))
-    reasons = {path: _reason_against(path, leaves[path], is_tpu) for path, _ in kept.own}
+    reasons = {path: _of_an_order(leaves[path], num_devices) for path, _ in kept.own}
+    if not is_cpu:
+        reasons |= _of_kernels(reasons, leaves, model, is_tpu=is_tpu)
+    own = tuple((path, form) for path, form in kept.own if reasons[path] is None)
+    if not own or (not is_cpu and all(path == EMBEDDING for path, _ in own)):
+        found = sorted({reason for reason in reasons.values() if reason is not None})
+        raise NothingKept("; ".join(found or ["only the embedding has blocks, and it is not multiplied"]))
+    rest = Packing(own=tuple(item for item in packing.own if reasons[item[0]] is not None))
+    why = tuple((path, reason) for path, reason in reasons.items() if path in dict(packing.own) and reason is not None)
+    return Packing(own=own, decoded=rest.name, reasons=why)
+
+
+def _of_an_order(leaf: Matrix, num_devices: int) -> str | None:
+    parts = leaf.parts if isinstance(leaf, RowParts) else (leaf,)
+    has_order = any(isinstance(part, BlockTensor) and part.form.has_order for part in parts)
+    if num_devices == 1 or not has_order or decoded_spec(leaf).axes[-1] is None:
+        return None
+    return f"{num_devices} devices divide inputs that have an order of their own (act-order)"
+
+
+def _of_kernels(
+    paths: Iterable[str], leaves: Mapping[str, Matrix], model: ModelConfig, *, is_tpu: bool
+) -> dict[str, str | None]:
+    reasons = {path: _reason_against(path, leaves[path], is_tpu) for path in paths}
     if not model.is_tied:  # then it is looked up, not multiplied
         reasons[EMBEDDING] = None
     elif is_tpu:
         reasons[EMBEDDING] = "an embedding that is also the head is read by rows and by columns"
-    own = tuple((path, form) for path, form in kept.own if reasons[path] is None)
-    if all(path == EMBEDDING for path, _ in own):
-        found = sorted({reason for reason in reasons.values() if reason is not None})
-        raise NothingKept("; ".join(found or ["only the embedding has blocks, and it is not multiplied"]))
-    rest = Packing(own=tuple(item for item in packing.own if reasons[item[0]] is not None))
-    return Packing(own=own, decoded=rest.name)
+    return reasons
 
 
 def _check_devices(device: DeviceKind | jax.Device, num_devices: int, dtype: Any) -> None:

@@ -5,6 +5,7 @@ embedding is read by rows, too: a step would copy all of SmolLM2's, 57 MB, in ea
 columns, by the kernel that multiplies them (`pallas_kernels/quant_matmul/mosaic_tpu`), in an embedding by rows.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -42,7 +43,9 @@ def _blocks_by_columns(tree: Any) -> Any:
         return jax.ShapeDtypeStruct(field.shape, field.dtype, sharding=Format(layout, field.sharding))
 
     def of_leaf(leaf: Any) -> Any:
-        return jax.tree.map(by_columns, leaf) if isinstance(leaf, BlockTensor) else leaf
+        if not isinstance(leaf, BlockTensor):
+            return leaf
+        return replace(leaf, fields=jax.tree.map(by_columns, leaf.fields))
 
     return jax.tree.map(of_leaf, tree, is_leaf=_is_blocks)
 

@@ -13,6 +13,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, UInt8, UInt32
 
 from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.looked_up import looked_up
 from pallas_kernels.kernel_types import Ref, Refs, Scalar
 from pallas_kernels.quant_matmul.mosaic_tpu.code_order import LINE_BYTES, Chunk, Line, codes_of_byte
 
@@ -21,18 +22,22 @@ SIGNS = {4: 0x88888888, 8: 0x80808080}
 
 
 def zero_of(form: BlockForm) -> int:
-    """By which the kernel's codes are less than the form's."""
+    """By which the kernel's codes are less than the form's. Signed ones, floats and looked up values are numbers as
+    they are."""
     plane = form.planes[0]
     (dtype,) = (field.dtype for field in form.fields if field.name == plane.field)
-    return 0 if dtype == "int8" else 2 ** (plane.bits - 1)
+    return 2 ** (plane.bits - 1) if dtype == "uint8" and not form.values else 0
 
 
 def codes(form: BlockForm, fields: Refs, chunk: Chunk, number: Scalar, dtype: jnp.dtype) -> Float[Array, "K O"]:
-    """Of a chunk, less `zero_of(form)`, in the kernel's order. fields: [1, 1, blocks · count, O]."""
+    """Of a chunk, less `zero_of(form)`, in the kernel's order; values that are looked up are float32. fields: [1, 1,
+    blocks · count, O]."""
     first = form.planes[0]
     num_rows = chunk.inputs // codes_of_byte(form)
     start = pl.multiple_of(number * num_rows, num_rows)
     rows = fields[first.field][0, 0, pl.ds(start, num_rows), :]
+    if form.values:  # of 4 bits, whose signs say nothing
+        return looked_up(pltpu.bitcast(rows, jnp.int4).astype(jnp.int32), form.values, jnp.float32)
     if zero_of(form):
         rows = pltpu.bitcast(pltpu.bitcast(rows, jnp.uint32) ^ jnp.uint32(SIGNS[first.bits]), jnp.int8)
     found = (pltpu.bitcast(rows, jnp.int4) if first.bits == 4 else rows).astype(dtype)

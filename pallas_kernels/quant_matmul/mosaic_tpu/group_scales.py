@@ -18,6 +18,8 @@ from jaxtyping import Array, Float, Shaped
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.ggml_forms import six_bits
 from pallas_kernels.block_forms.half_bits import without_half_bits
+from pallas_kernels.block_forms.looked_up import looked_up
+from pallas_kernels.block_forms.table_forms import NestedScales
 from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.quant_matmul.mosaic_tpu.half_floats import from_bits
@@ -29,6 +31,8 @@ PACKED = {"block_scales", "block_minima", "group_scales"}
 PACKED_BYTES = 12
 OF_BLOCKS = {"block_scales", "group_scales"}
 """Those of Q6_K."""
+NESTED = {"scale_codes", "outer_scales", "scale_offsets"}
+"""Those of double quantization."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def check_scales(form: BlockForm) -> None:
     halves = [field.name for field in form.fields if field.dtype == "float16"]
     if halves:
         raise NotImplementedError(f"it reads no float16 ({', '.join(halves)}), but their bits (`with_half_bits`)")
-    if not (_is_plain(form) or scale_fields(form) in (PACKED, OF_BLOCKS)):
+    if not (_is_plain(form) or scale_fields(form) in (PACKED, OF_BLOCKS, NESTED)):
         raise NotImplementedError(f"it does not compute the scales of {form.name}")
 
 
@@ -77,6 +81,8 @@ def compute(form: BlockForm, fields: Refs, memory: Refs, zero: int) -> None:
         kept = GroupScales(scales.at[column], None if offsets is None else offsets.at[column])
         if _is_plain(form):
             _plain(form, own, kept, zero)
+        elif isinstance(form.scales, NestedScales):
+            _nested(form.scales, own, kept)
         elif offsets is None:
             _of_blocks(own, kept)
         else:
@@ -97,6 +103,15 @@ def _plain(form: BlockForm, fields: Refs, kept: GroupScales, zero: int) -> None:
         zeros = form.zero if found.zeros is None else found.zeros
         offsets = found.scales * (zero - zeros)
         kept.offsets[...] = offsets if found.offsets is None else offsets + found.offsets
+
+
+def _nested(nested: NestedScales, fields: Refs, kept: GroupScales) -> None:
+    codes, outer = fields["scale_codes"], fields["outer_scales"]
+    kept.scales[...] = looked_up(codes[...].astype(jnp.int32), nested.values, jnp.float32)
+    offset, count = fields["scale_offsets"][...], codes.shape[0] // outer.shape[0]
+    for i in range(outer.shape[0]):
+        own = kept.scales.at[pl.ds(i * count, count)]
+        own[...] = own[...] * outer[pl.ds(i, 1), :] + offset
 
 
 def _of_blocks(fields: Refs, kept: GroupScales) -> None:

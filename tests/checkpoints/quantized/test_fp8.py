@@ -101,6 +101,16 @@ def test_rows_of_any_range_are_scaled(name, tmp_path):
         assert checkpoint.file.read_rows("norm.weight", 0, 1).dtype == np.float32
 
 
+@pytest.mark.parametrize(("dtype", "bad"), [(ml_dtypes.float8_e4m3fn, 0xFF), (ml_dtypes.float8_e5m2, 0x7C)])
+def test_codes_that_are_no_numbers_are_not_packed(dtype, bad, tmp_path):
+    codes = np.full((16, 16), 0x7B, np.uint8)
+    codes[9, 3] = bad
+    with open_folder(tmp_path, {"w": codes.view(dtype), "w_scale": np.ones((), np.float32)}, FP8) as checkpoint:
+        assert checkpoint.file.read_fields("w", 0, 9)["codes"].shape == (9, 16)
+        with pytest.raises(CheckpointError, match="w has codes that are no numbers: use quantization='dense'"):
+            checkpoint.file.read_fields("w", 9, 10)
+
+
 def test_a_model_loads_as_its_decoded_weights_on_four_devices(tmp_path):
     sizes = Sizes().with_repeat(2)
     rng, tensors, plain = np.random.default_rng(1), {}, {}

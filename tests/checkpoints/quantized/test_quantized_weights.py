@@ -24,6 +24,7 @@ from tests.checkpoints.quantized_builder import (
     compressed_ints,
     eight_bits,
     fp4,
+    fp8,
     gptq,
     nf4,
     one_scale,
@@ -52,8 +53,14 @@ CASES = {
     "mxfp4": fp4("mxfp4"),
     "nf4": nf4(is_nested=False),
     "nf4, double quantization": nf4(is_nested=True),
+    "nf4, two factors of factors in a row": nf4(is_nested=True, block=32, shape=(32, 384)),
     "nf4, blocks over rows": nf4(is_nested=True, block=96),
     "bitsandbytes, 8 bits": eight_bits(),
+    "fp8, one scale": fp8("tensor"),
+    "fp8, rows": fp8("channel", scales=np.float32),
+    "fp8, blocks": fp8("block"),
+    "fp8, blocks with scales in float32": fp8("block", scales=np.float32),
+    "fp8, blocks that are cut off": fp8("block", block=(20, 40)),
 }
 
 
@@ -206,7 +213,8 @@ def test_states_that_do_not_fit_are_refused(name, tmp_path):
         open_folder(tmp_path, config, tensors | state)
 
 
-GROUPED = [name for name in CASES if "any order" not in name and not name.startswith(("nvfp4", "mxfp4", "nf4", "bits"))]
+UNKEPT = ("nvfp4", "mxfp4", "over rows", "bitsandbytes", "cut off")
+GROUPED = [name for name in CASES if not any(part in name for part in UNKEPT)]
 
 
 @pytest.mark.parametrize("name", GROUPED)
@@ -216,12 +224,31 @@ def test_fields_of_devices_stand_for_the_same_values(name, tmp_path):
         form = checkpoint.file.form_of("a.weight")
         for start, stop in [(0, SHAPE[0]), (7, 18)]:
             fields = checkpoint.file.read_fields("a.weight", start, stop)
-            assert {key: values.dtype.name for key, values in fields.items()} == {
+            assert {field.name: fields[field.name].dtype.name for field in form.fields} == {
                 field.name: field.dtype for field in form.fields
             }
             with jax.disable_jit():
                 found = form.decode({key: jnp.asarray(values) for key, values in fields.items()}, jnp.float32)
-            np.testing.assert_array_equal(found, expected[start:stop])
+            order = checkpoint.file.order_of("a.weight")
+            assert (order is None) == ("any order" not in name)
+            np.testing.assert_array_equal(found, expected[start:stop] if order is None else expected[start:stop, order])
+
+
+def test_groups_of_different_numbers_of_inputs_have_no_form(tmp_path):
+    config, tensors, expected = gptq(4, "gptq", np.minimum(GROUPS + 1, NUM_GROUPS - 1))
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        assert checkpoint.file.form_of("a.weight") is None
+        np.testing.assert_array_equal(checkpoint.file.read_rows("a.weight", 0, SHAPE[0]), expected)
+
+
+@pytest.mark.parametrize("num_in", [1536, 4096, 14336])
+def test_double_quantization_has_the_bytes_of_the_file(num_in, tmp_path):
+    """Of large models: a row has factors of its factors of its own, and the offset."""
+    config, tensors, _ = nf4(is_nested=True, shape=(8, num_in), nested=256)
+    stored = sum(tensors[f"a.weight{part}"].nbytes for part in ("", ".absmax", ".nested_absmax"))
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        form, fields = checkpoint.file.form_of("a.weight"), checkpoint.file.read_fields("a.weight", 0, 8)
+        assert stored <= sum(fields[field.name].nbytes for field in form.fields) <= 1.02 * stored
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - set(GROUPED)))

@@ -1,4 +1,4 @@
-"""Groups of integers of GPTQ, AWQ and compressed-tensors stay packed: tokens are those of the decoded weights."""
+"""Groups of GPTQ, AWQ, compressed-tensors and bitsandbytes stay packed: tokens are those of the decoded weights."""
 
 import json
 
@@ -9,12 +9,16 @@ import pytest
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
-from pallas_kernels.block_tensor import BlockTensor
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.block_products import DeviceKind
+from jaxserve.engine.build.choose_packing import with_packing
+from jaxserve.engine.build.model_source import open_model
+from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import safetensors_builder as build
-from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, gptq
+from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, fp8, gptq, nf4
 from tests.checkpoints.random_models import Sizes, hf_tensors
 
-SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=16, model_dim=64, mlp_dim=96, vocab_size=96, num_layers=2)
+SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=96, num_layers=2)
 CONFIG = {
     "model_type": "llama",
     "hidden_size": SIZES.model_dim,
@@ -27,6 +31,7 @@ CONFIG = {
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": True,
 }
+CONSTANT = ("_shape", "_map", "__nf4")
 PROMPTS = [np.random.default_rng(i).integers(3, SIZES.vocab_size, 4 + 3 * i).tolist() for i in range(4)]
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 OPTIONS = {"dtype": "float32", "max_model_len": 64, "max_num_seqs": 4, "max_num_batched_tokens": 32}
@@ -46,7 +51,7 @@ def write_model(folder, make):
             continue
         config, parts, _ = make(shape=values.shape)
         own = {name.removesuffix("weight") + part.removeprefix("a."): value for part, value in parts.items()}
-        stored += sum(value.nbytes for part, value in own.items() if not part.endswith(("_shape", "g_idx")))
+        stored += sum(value.nbytes for part, value in own.items() if not part.endswith(CONSTANT))
         tensors |= own
     folder.mkdir()
     build.write(folder / "model.safetensors", tensors)
@@ -54,11 +59,33 @@ def write_model(folder, make):
     return stored
 
 
+def in_any_order(num_inputs):
+    """The groups of act-order, alike in matrices with the same inputs."""
+    return np.random.default_rng(num_inputs).permutation(num_inputs) // GROUP
+
+
+def floats_and_ints(shape):
+    """Blocks of FP8 in the MLPs, and integers in attention."""
+    floats, tensors, _ = fp8("block", shape, (128, 128))
+    ints, others, _ = int4(shape)
+    groups = {"floats": floats["config_groups"]["group_0"], "ints": ints["config_groups"]["group_0"]}
+    return floats | {"config_groups": groups}, tensors if SIZES.mlp_dim in shape else others, None
+
+
+def four_bits(shape):
+    """NF4, in the MLPs with double quantization."""
+    config, tensors, _ = nf4(is_nested=SIZES.mlp_dim in shape, shape=shape)
+    return config, tensors | {"a.weight.quant_map": tensors["a.weight.quant_map"] / 32}, None
+
+
+# A zero point has a byte instead of 3 or 4 bits; that is more than with groups of 64 or 128.
 MAKERS = {
-    "gptq of 3 bits": lambda shape: gptq(3, "gptq_v2", shape=shape),
-    "awq": awq,
-    "compressed-tensors": int4,
+    "gptq of 3 bits": (lambda shape: gptq(3, "gptq_v2", in_any_order(shape[1]), shape), 1.08),
+    "awq": (awq, 1.08),
+    "compressed-tensors": (floats_and_ints, 1.02),
+    "bitsandbytes": (four_bits, 1.06),  # more of longer rows have a factor of their factors in common
 }
+"""And how many times the bytes of the file a device has."""
 
 
 def texts(folder, **options):
@@ -73,15 +100,26 @@ def packed_leaves(llm):
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
-    stored = write_model(tmp_path / "model", MAKERS[name])
+    make, most = MAKERS[name]
+    stored = write_model(tmp_path / "model", make)
     plain, decoded = texts(tmp_path / "model")
     assert not packed_leaves(decoded)
     found, llm = texts(tmp_path / "model", quantization="packed")
     assert found == plain
     assert len({tuple(text) for text in found}) > 1, "texts depend on the prompt"
     assert len(packed_leaves(llm)) == 4, "qkv, o, gate_up, down"
-    # A zero point has a byte instead of 3 or 4 bits; that is more than with groups of 64 or 128.
-    assert stored <= device_bytes(packed_leaves(llm)) <= 1.08 * stored
+    assert stored <= device_bytes(packed_leaves(llm)) <= most * stored
+
+
+def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
+    """A GPU copies scales only if those of a row have 16 bytes."""
+    write_model(tmp_path / "model", floats_and_ints)
+    config = EngineConfig.create(str(tmp_path / "model"), quantization="packed")
+    with open_model(config) as source:
+        kept = with_packing(config, source, DeviceKind("tpu", "TPU v6 lite")).packing
+        assert {path.rpartition("/")[2] for path, _ in kept.own} == {"qkv", "o", "gate_up", "down"}
+        with pytest.raises(ConfigError, match="FP8-g128 has rows of 4 bytes of scales"):
+            with_packing(config, source, DeviceKind("gpu", "NVIDIA H200"))
 
 
 def test_devices_have_whole_groups(tmp_path):
@@ -91,10 +129,21 @@ def test_devices_have_whole_groups(tmp_path):
     assert len(packed_leaves(llm)) == 4
 
 
-def test_groups_of_any_inputs_are_decoded(tmp_path):
-    """The order of activations (act-order) of GPTQ."""
+def test_orders_of_their_own_are_parts_of_rows_and_are_decoded_in_a_gate(tmp_path):
+    """And so are those of matrices whose inputs are divided over devices."""
     rng = np.random.default_rng(0)
     write_model(tmp_path / "model", lambda shape: gptq(4, "gptq", rng.permutation(shape[1]) // GROUP, shape))
-    with pytest.raises(ConfigError, match="quantization='packed' keeps weights as the file has them"):
-        LLM(str(tmp_path / "model"), quantization="packed", **OPTIONS)
-    assert not packed_leaves(LLM(str(tmp_path / "model"), **OPTIONS))
+    found, llm = texts(tmp_path / "model", quantization="packed")
+    assert found == texts(tmp_path / "model")[0]
+    (layers,) = llm.parts.runner.params["layers"].values()
+    assert isinstance(layers["qkv"], RowParts)
+    assert len(packed_leaves(llm)) == 5, "q, k, v, o, down"
+    assert all(len(leaf.order) == SIZES.num_layers for leaf in packed_leaves(llm))
+    config = EngineConfig.create(str(tmp_path / "model"), quantization="packed", tensor_parallel_size=2)
+    with open_model(config) as source:
+        packing = with_packing(config, source, DeviceKind("cpu")).packing
+        assert [path.rpartition("/")[2] for path, _ in packing.own] == ["qkv"]
+        reasons = {path.rpartition("/")[2]: reason for path, reason in packing.reasons}
+        assert reasons == dict.fromkeys(
+            ["o", "down"], "2 devices divide inputs that have an order of their own (act-order)"
+        )

@@ -3,8 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 
+from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.table_forms import nested_form, table_form
 from pallas_kernels.block_tensor import BlockTensor
 
 INT_FORMS = {
@@ -23,7 +25,20 @@ INT_FORMS = {
     ]
     if (form := int_form(bits, group_len, "float16", has_zeros)) is not None
 }
-FORMS = GGML_FORMS | INT_FORMS
+FLOAT_FORMS = {
+    form.name: form
+    for form in (
+        float_form("float8_e4m3fn", 128, "bfloat16"),
+        float_form("float8_e4m3fn", 512, "float32"),
+        float_form("float8_e5m2", 128, "float32"),
+    )
+}
+# The values of NF4 are as uneven.
+TABLE, SCALE_TABLE = (tuple(float(np.float32(x**3)) for x in np.linspace(-1, 1, n)) for n in (16, 256))
+NF4 = table_form("NF4", TABLE, 64)
+assert NF4 is not None
+TABLE_FORMS = {form.name: form for form in (NF4, nested_form(NF4, SCALE_TABLE, 4, 512))}
+FORMS = GGML_FORMS | INT_FORMS | FLOAT_FORMS | TABLE_FORMS
 
 
 def block_stack(form, num_layers, out, num_inputs, seed=0, decades=0):
@@ -31,7 +46,9 @@ def block_stack(form, num_layers, out, num_inputs, seed=0, decades=0):
     rng, fields = np.random.default_rng(seed), {}
     for field in form.fields:
         shape = (num_layers, *out, num_inputs // form.block_len * field.count)
-        if jnp.issubdtype(jnp.dtype(field.dtype), jnp.floating):
+        if field.dtype.startswith("float8"):
+            values = rng.normal(size=shape).astype(field.dtype)
+        elif jnp.issubdtype(jnp.dtype(field.dtype), jnp.floating):
             values = rng.normal(scale=0.05, size=shape) * 10.0 ** rng.integers(-decades, 1, shape)
             values = values.astype(field.dtype)
             values[:-1] = np.nan

@@ -15,12 +15,16 @@ from pallas_kernels.quant_matmul import block_rows
 from pallas_kernels.quant_matmul.api import quant_matmul
 from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
 from tests.pallas_kernels.matmul.matmul_checks import BOUNDS, XLA_ROUNDINGS, errors
+from tests.pallas_kernels.quant_matmul.block_stacks import FLOAT_FORMS, TABLE_FORMS, block_stack
 
 INPUTS, COLUMNS, LAYERS = 512, 90, 3
+OTHERS = FLOAT_FORMS | TABLE_FORMS
 
 
 def packed(name, *out):
     """A stack of layers of which the last one has numbers."""
+    if name in OTHERS:
+        return block_stack(OTHERS[name], LAYERS, out, INPUTS)
     raw = blocks_of(name, (LAYERS * int(np.prod(out)), INPUTS))
     fields = {key: jnp.asarray(values.reshape(LAYERS, *out, -1)) for key, values in GGML_FORMS[name].split(raw).items()}
     fields = {key: field.at[:-1].set(jnp.nan) if field.dtype == jnp.float16 else field for key, field in fields.items()}
@@ -35,9 +39,13 @@ def product(x, stack, spec, layer=LAYERS - 1, **arrays):
     return np.asarray(jax.jit(partial(quant_matmul, spec=spec))(x, stack, jnp.int32(layer), **arrays), np.float32)
 
 
-@pytest.mark.parametrize("name", GGML_FORMS)
 @pytest.mark.parametrize(
-    ("dtype", "num_rows", "activation"), [("bfloat16", 1, None), ("float32", 5, "silu"), ("bfloat16", 70, None)]
+    ("name", "dtype", "num_rows", "activation"),
+    [
+        *((name, "bfloat16", 1, None) for name in GGML_FORMS),
+        *((name, "float32", 5, "silu") for name in GGML_FORMS | OTHERS),
+        *((name, "bfloat16", 70, None) for name in GGML_FORMS),
+    ],
 )
 def test_products_equal_the_reference(monkeypatch, name, dtype, num_rows, activation):
     """In tiles of 24 rows, of which the last one has fewer."""
@@ -63,6 +71,15 @@ def test_divided_columns_change_nothing():
     np.testing.assert_allclose(
         product(x, stack, replace(spec, has_divided_columns=True)), product(x, stack, spec), rtol=1e-5, atol=1e-5
     )
+
+
+def test_inputs_are_brought_into_the_order_of_the_layer():
+    rng = np.random.default_rng(3)
+    orders = np.stack([rng.permutation(INPUTS) for _ in range(LAYERS)]).astype(np.int32)
+    stack, x = packed("Q4_0", COLUMNS), jnp.asarray(rng.normal(size=(4, INPUTS)), jnp.float32)
+    found = product(x, replace(stack, order=jnp.asarray(orders)), MatmulSpec())
+    np.testing.assert_array_equal(found, product(x[:, orders[-1]], stack, MatmulSpec()))
+    assert np.abs(found - product(x[:, orders[0]], stack, MatmulSpec())).max() > 1, "the control"
 
 
 def test_no_decoded_weights_are_made(monkeypatch):

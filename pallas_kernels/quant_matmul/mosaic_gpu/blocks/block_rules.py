@@ -19,6 +19,8 @@ def step_inputs(form: BlockForm) -> int:
 def check_served(form: BlockForm, num_columns: int, num_inputs: int) -> None:
     """Raises NotImplementedError with the reason why the kernel does not multiply by such a matrix."""
     inputs = step_inputs(form)
+    if form.values:
+        raise NotImplementedError(f"it looks no values up ({form.name})")
     if form.group_len % PIECE or any(plane.run % PIECE for plane in form.planes):
         raise NotImplementedError(f"it decodes {PIECE} bytes at once: {form.name} has shorter groups or runs")
     if inputs % form.block_len or any(inputs % (plane.run * 8 // plane.bits) for plane in form.planes):

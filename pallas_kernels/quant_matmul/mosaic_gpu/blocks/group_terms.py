@@ -24,9 +24,14 @@ class GroupTerms(NamedTuple):
 
 
 def centre(form: BlockForm) -> int:
-    """What codes are decoded less of."""
-    is_signed = any(field.dtype == "int8" and field.name == form.planes[0].field for field in form.fields)
-    return 0 if is_signed else 2 ** (sum(plane.bits for plane in form.planes) - 1)
+    """What codes are decoded less of; 0 of signed ones and floats."""
+    return 2 ** (sum(plane.bits for plane in form.planes) - 1) if code_dtype(form) == "uint8" else 0
+
+
+def code_dtype(form: BlockForm) -> str:
+    """Of the first plane."""
+    (dtype,) = (field.dtype for field in form.fields if field.name == form.planes[0].field)
+    return dtype
 
 
 def group_terms(form: BlockForm, fields: dict[str, Num[Array, "64 n"]], dtype: Any) -> GroupTerms:

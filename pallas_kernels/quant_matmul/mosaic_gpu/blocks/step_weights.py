@@ -10,18 +10,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Integer, UInt32
+from jaxtyping import Array, Float, Shaped, UInt32
 
-from pallas_kernels.quant_matmul.mosaic_gpu.blocks.group_terms import GroupTerms, centre
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.group_terms import GroupTerms, centre, code_dtype
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.input_order import PIECE, InputOrder
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.register_views import BYTES, HALVES, WORDS, reinterpreted, spread
 
 WORDS_OF_PIECE = PIECE // 4
+EXPONENT_BIAS = {jnp.dtype(jnp.bfloat16): 127, jnp.dtype(jnp.float16): 15}
+SMALL_FLOATS = {"float8_e4m3fn": (3, 7), "float8_e5m2": (2, 15)}
+"""Bits of the significand and the exponent's bias."""
 MANTISSA_BITS = {jnp.dtype(jnp.bfloat16): 7, jnp.dtype(jnp.float16): 10}
 
 
 def step_weights(
-    planes: dict[str, Integer[Array, "64 bytes"]],
+    planes: dict[str, Shaped[Array, "64 bytes"]],
     terms: GroupTerms,
     order: InputOrder,
     dtype: Any,
@@ -35,7 +38,10 @@ def step_weights(
     words = {name: reinterpreted(plane, jnp.uint32, BYTES, WORDS) for name, plane in planes.items()}
     for slot in range(len(order.slots)):
         groups = [order.first_input(slot, piece) // order.form.group_len for piece in range(order.num_pieces)]
-        weights = _numbers(words, order, slot, dtype, zero)
+        if code_dtype(order.form) in SMALL_FLOATS:
+            weights = _floats(words, order, slot, dtype)
+        else:
+            weights = _numbers(words, order, slot, dtype, zero)
         if terms.zeros is not None:
             weights = weights - spread(terms.zeros, groups)
         weights = weights * spread(terms.scales, groups)
@@ -60,6 +66,18 @@ def _numbers(
     low, top = (bits & _in_halves(2**one - 1)) | _power(one, dtype), bits & _in_halves(2**one)
     top = top ^ _power(one + 1, dtype) if middle else top | _power(one, dtype)
     return _real(low, dtype) - _real(top, dtype)
+
+
+def _floats(words: dict[str, jax.Array], order: InputOrder, slot: int, dtype: Any) -> Float[Array, "64 K"]:
+    """A slot's codes that are floats: sign, exponent and significand at the places that a larger type has them, whose
+    exponent has another bias. Subnormal numbers become subnormal ones before they are multiplied."""
+    own_bits, own_bias = SMALL_FLOATS[code_dtype(order.form)]
+    (field,), (_, half) = words.values(), order.slots[slot]
+    place = MANTISSA_BITS[jnp.dtype(dtype)] - own_bits
+    magnitude = _moved(field, 8 * half, place) & _in_halves(0x7F << place)
+    bits = magnitude | (_moved(field, 8 * half, 8) & _in_halves(0x8000))
+    bias = EXPONENT_BIAS[jnp.dtype(dtype)] - own_bias
+    return _real(bits, dtype) * jnp.asarray(2.0**bias, dtype) if bias else _real(bits, dtype)
 
 
 def _bits(

@@ -6,11 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.table_forms import nested_form
 from pallas_kernels.block_tensor import BlockTensor
-from tests.pallas_kernels.quant_matmul.block_stacks import block_stack
+from tests.pallas_kernels.quant_matmul.block_stacks import NF4, SCALE_TABLE, TABLE_FORMS, block_stack
 
 LAYERS = 3
 
@@ -31,7 +33,13 @@ FORMS = {
     "INT8-g64": ints(8, 64),
     "INT8, a group": ints(8, 1024, "float32"),
     "INT8-g128, zeros": ints(8, 128, "bfloat16", has_zeros=True),
+    "FP8-g128": float_form("float8_e4m3fn", 128, "bfloat16"),
+    "FP8, a group": float_form("float8_e4m3fn", 1024, "float32"),
+    **TABLE_FORMS,
+    "FP8-E5M2-g64": float_form("float8_e5m2", 64, "float16"),
 }
+
+OF_LARGE_MODELS = {"NF4 nested, 14336 inputs": nested_form(NF4, SCALE_TABLE, 32, 14336)}
 
 
 def random_stack(form: BlockForm, num_inputs: int, *out: int) -> BlockTensor:
@@ -45,4 +53,4 @@ def random_stack(form: BlockForm, num_inputs: int, *out: int) -> BlockTensor:
 
 
 def kept_on_tpu(name: str) -> BlockForm:
-    return with_half_bits(FORMS[name])
+    return with_half_bits((FORMS | OF_LARGE_MODELS)[name])

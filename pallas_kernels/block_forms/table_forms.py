@@ -1,0 +1,52 @@
+"""Device: `table_form` and `nested_form`: blocks of codes of 4 bits that stand for the values of a table, such as NF4
+and FP4 of bitsandbytes (Dettmers et al., QLoRA, arXiv 2305.14314, section 3).
+
+With double quantization a block's scale is a code, too:    scale = table[code] · outer scale of some blocks + offset
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+
+from pallas_kernels.block_forms.block_form import BlockForm, Field, Fields, Scales
+from pallas_kernels.block_forms.int_forms import int_form
+
+BITS = 4
+Table = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NestedScales:
+    """How scales are computed that are codes, of these values."""
+
+    values: Table
+
+    def __call__(self, fields: Fields, real: Any) -> Scales:
+        codes, outer, offsets = fields["scale_codes"], fields["outer_scales"], fields["scale_offsets"]
+        found = jnp.asarray(self.values, real).at[codes.astype(jnp.int32)].get(mode="promise_in_bounds")
+        for own, term in (outer, jnp.multiply), (offsets, jnp.add):
+            runs = found.reshape(*own.shape, -1)
+            found = term(runs, own.astype(real)[..., None]).reshape(codes.shape)
+        return Scales(found)
+
+
+def table_form(name: str, values: Table, group_len: int) -> BlockForm | None:
+    """values: of the codes. None: the codes of a group do not fill whole bytes."""
+    plain = int_form(BITS, group_len, "float32", has_zeros=False)
+    return plain and replace(plain, name=f"{name}-g{group_len}", zero=0, values=values)
+
+
+def nested_form(plain: BlockForm, scales: Table, outer_len: int, num_inputs: int) -> BlockForm:
+    """The same with scales that are codes of the values `scales`, an outer one for `outer_len` of them, and an offset
+    for a row of `num_inputs`, which is one block."""
+    (_, codes), (plane,) = plain.fields, plain.planes
+    num_groups = num_inputs // plain.group_len
+    fields = (
+        Field("scale_codes", "uint8", num_groups),
+        Field("outer_scales", "float32", num_groups // outer_len),
+        Field("scale_offsets", "float32", 1),
+        replace(codes, count=num_groups * codes.count),
+    )
+    name = f"{plain.name} nested"
+    return replace(plain, name=name, block_len=num_inputs, fields=fields, planes=(plane,), scales=NestedScales(scales))
