@@ -1,4 +1,4 @@
-"""Wiring: `kept_on`: which packed blocks of a file stay so on a device: those that are multiplied as they are there.
+"""Wiring: `kept_on`: which packed blocks of a file stay so on devices: those that are multiplied as they are there.
 
 On TPUs and GPUs these are the blocks that a kernel reads: XLA would write what it decodes to memory, on a v6e with
 copies of whole stacks.
@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AbstractMesh
 
 from checkpoints.mapping.trees import matrices
-from jaxserve.core.hardware.mesh import abstract_mesh
+from jaxserve.core.hardware.mesh import abstract_mesh, num_shards
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Form, Packing
-from jaxserve.models.param_spec import Matrix, decoded_spec
+from jaxserve.models.param_spec import Matrix, ParamSpec, decoded_spec
 from jaxserve.models.params import declare
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.half_bits import with_half_bits
@@ -42,11 +43,12 @@ def kept_on(
     """The packing without matrices that such devices do not multiply, which are `decoded`. Raises `NothingKept`."""
     if device.platform == "cpu":
         return packing
-    _check_devices(device, num_devices, dtype)
+    _check_devices(device, dtype)
     is_tpu = device.platform == "tpu"
     kept = Packing(own=tuple((path, _with_half_bits(form) if is_tpu else form) for path, form in packing.own))
-    leaves = matrices(declare(model, abstract_mesh(1), jnp.float32, packing=kept))
-    reasons = {path: _reason_against(path, leaves[path], is_tpu) for path, _ in kept.own}
+    mesh = abstract_mesh(num_devices)
+    leaves = matrices(declare(model, mesh, jnp.float32, packing=kept))
+    reasons = {path: _reason_against(path, leaves[path], mesh, is_tpu) for path, _ in kept.own}
     if not model.is_tied:  # then it is looked up, not multiplied
         reasons[EMBEDDING] = None
     elif is_tpu:
@@ -59,12 +61,10 @@ def kept_on(
     return Packing(own=own, decoded=rest.name)
 
 
-def _check_devices(device: DeviceKind | jax.Device, num_devices: int, dtype: Any) -> None:
+def _check_devices(device: DeviceKind | jax.Device, dtype: Any) -> None:
     is_hopper = any(name in device.device_kind for name in HOPPER)
     if device.platform != "tpu" and not is_hopper:
         raise NothingKept(f"blocks are for CPUs, TPUs and Hopper GPUs, not for {device.device_kind}")
-    if num_devices > 1:
-        raise NothingKept(f"kernels multiply blocks of one device, not of {num_devices}")
     if is_hopper and jnp.dtype(dtype) == jnp.float32:
         raise NothingKept("on GPUs blocks are multiplied in bfloat16, not in float32")
 
@@ -75,10 +75,10 @@ def _with_half_bits(form: Form) -> Form:
     return with_half_bits(form) if isinstance(form, BlockForm) else form
 
 
-def _reason_against(path: str, leaf: Matrix, is_tpu: bool) -> str | None:
-    """Why the kernel does not multiply a matrix; None: it does."""
+def _reason_against(path: str, leaf: Matrix, mesh: AbstractMesh, is_tpu: bool) -> str | None:
+    """Why the kernel does not multiply each device's part of a matrix; None: it does."""
     for part in leaf.parts if isinstance(leaf, RowParts) else (leaf,):
-        *out, num_inputs = decoded_spec(part).shape
+        *out, num_inputs = _local_shape(decoded_spec(part), mesh)
         assert isinstance(part, BlockTensor)
         try:
             # Pallas takes half a second to import.
@@ -93,6 +93,14 @@ def _reason_against(path: str, leaf: Matrix, is_tpu: bool) -> str | None:
         except NotImplementedError as error:
             return str(error)
     return None
+
+
+def _local_shape(spec: ParamSpec, mesh: AbstractMesh) -> list[int]:
+    """Of one device's part. Files of which devices would have parts of blocks were sorted out before."""
+    return [
+        size if axis is None else size // num_shards(mesh, axis)
+        for size, axis in zip(spec.shape, spec.axes, strict=True)
+    ]
 
 
 def _num_columns(path: str, out: Sequence[int]) -> int:

@@ -153,8 +153,6 @@ def test_blocks_stay_packed_only_where_asked_for_and_where_they_are_multiplied(m
         for device, changes, reason in (
             (A100, {}, "for CPUs, TPUs and Hopper GPUs, not for NVIDIA A100"),
             (H200, {"dtype": "float32"}, "multiplied in bfloat16, not in float32"),
-            (H200, {"tensor_parallel_size": 2}, "of one device, not of 2"),
-            (TPU, {"tensor_parallel_size": 2}, "of one device, not of 2"),
         ):
             with pytest.raises(ConfigError, match=reason):
                 kept(source, config, device, **changes)

@@ -67,14 +67,3 @@ def test_the_control_fields_that_are_stored_by_rows_are_copied():
     compiled, fields = compiled_product("v6e:2x2", "Q4_0", 8, DOWN, is_by_columns=False)
     assert copied(compiled, fields)
     assert compiled.memory_analysis().temp_size_in_bytes > LAYERS * 4096 * 14336 // 2
-
-
-def test_several_devices_are_refused():
-    mesh, form = tpu_mesh("v6e:2x2", 2), kept_on_tpu("Q4_0")
-    fields = {field.name: on(mesh, (2, 128, 256 // form.block_len * field.count), field.dtype) for field in form.fields}
-
-    def call(x, fields, layer):
-        return quant_matmul(x, BlockTensor(fields, form, "bfloat16"), layer, MatmulSpec(backend="mosaic_tpu"))
-
-    with pytest.raises(NotImplementedError, match="the arrays of one device, not of 2"):
-        compile_on(mesh, call, on(mesh, (8, 256), "bfloat16"), fields, on(mesh, (), jnp.int32))

@@ -5,18 +5,13 @@ The interpreter adds the products of a step in another order than wgmma; both ar
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from unittest.mock import patch
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax._src.mesh import AbstractDevice  # jax has no public name for a device that is not there
-from jax.sharding import AbstractMesh
 
 from pallas_kernels.matmul.block_sizes import BlockSizes
-from pallas_kernels.quant_matmul.api import quant_matmul
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks import kernel_sizes
 from tests.pallas_kernels.host_callbacks import host_callbacks
 from tests.pallas_kernels.quant_matmul.block_checks import Case, check, multiply
@@ -119,11 +114,3 @@ def test_the_kernel_refuses_with_a_reason(changes, reason):
     case = replace(PLAIN, **{"block": None} | changes)
     with pytest.raises(NotImplementedError, match=f"mosaic_gpu: .*{reason}"):
         multiply(case)
-
-
-def test_the_kernel_serves_one_device():
-    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
-    mesh = AbstractMesh((2,), ("tensor",), abstract_device=device)
-    arguments = PLAIN.arguments()
-    with jax.sharding.use_abstract_mesh(mesh), pytest.raises(NotImplementedError, match="one device, not of 2"):
-        jax.make_jaxpr(partial(quant_matmul, spec=PLAIN.spec))(**arguments)
