@@ -54,14 +54,15 @@ def on_each_device(
         in_specs = (WHOLE, PartitionSpec(None, *divided), WHOLE, PartitionSpec(*divided))
         of_result = PartitionSpec(None, *divided[spec.num_parts - 1 :])
         multiply = jax.shard_map(of_own_outputs, in_specs=in_specs, out_specs=of_result, check_vma=False)
-        return cast(jax.Array, multiply(x, stack, layer, bias))
+        return multiply(x, stack, layer, bias)
 
     def summed(x: jax.Array, stack: BlockTensor, layer: jax.Array) -> jax.Array:
-        return lax.psum(product(x, stack, layer, replace(own, out_dtype=jnp.dtype(jnp.float32)), None), axes)
+        sums = product(x, stack, layer, replace(own, out_dtype=jnp.dtype(jnp.float32)), None)
+        return cast(jax.Array, lax.psum(sums, axes))
 
     in_specs = (PartitionSpec(None, axes), PartitionSpec(*[None] * (len(out) + 1), axes), WHOLE)
     multiply = jax.shard_map(summed, in_specs=in_specs, out_specs=WHOLE, check_vma=False)
-    y = cast(jax.Array, multiply(x, stack, layer))
+    y = multiply(x, stack, layer)
     return (y if bias is None else y + bias.astype(jnp.float32)[None]).astype(dtype)
 
 

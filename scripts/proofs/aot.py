@@ -76,7 +76,7 @@ def cases() -> Iterator[Case]:
         for scheme in SCHEMES:
             yield f"Llama 3 8B, layers and head in {scheme}", target, partial(packed.check_packed_layers, mesh, scheme)
     for form in ("Q4_0", "Q8_0", "Q4_K", "Q6_K"):
-        for count in (1, 2) if form in ("Q4_0", "Q8_0") else (1,):
+        for count in (1, 2):
             check = partial(packed.check_blocks_on_gpus, form, count)
             yield f"Llama 3 8B, layers and head in {form}", f"h200, {count}", check
         check = partial(packed.check_prompts_with_blocks_on_a_gpu, form)

@@ -86,4 +86,7 @@ def _sizes(x: jax.Array, stack: BlockTensor, num_columns: int, spec: MatmulSpec)
 
     # A gate in 6 bits or more, of an odd number of tiles, leaves no room for two steps of 64 rows.
     sizes = with_chunks(num_chunks(num_rows))
-    return sizes if sizes.depth > 1 else with_chunks(num_chunks(num_rows, MAX_ROWS // 2))
+    sizes = sizes if sizes.depth > 1 else with_chunks(num_chunks(num_rows, MAX_ROWS // 2))
+    if sizes.depth < 1:
+        raise NotImplementedError(f"a step of {num_columns} x {num_inputs} in {stack.form.name} exceeds shared memory")
+    return sizes
