@@ -38,10 +38,6 @@ def test_a_tpu_reads_blocks_once():
     check_blocks(tpu_mesh("v6e:2x2"), "Q4_0")
 
 
-def test_four_tpus_read_blocks_once():
-    check_blocks_on_four_chips(tpu_mesh("v6e:2x2", 4), "Q4_K")
-
-
 def test_the_control_blocks_that_are_stored_by_rows_are_copied(monkeypatch):
     monkeypatch.setattr(programs, "stored", lambda params, mesh: params)
     step = StepCase(tpu_mesh("v6e:2x2"), "llama-3-8b", DECODE, scheme="Q4_0")

@@ -40,7 +40,6 @@ CASES = [
         case
         for scheme in ("w8a8", "fp8")
         for case in (
-            (packed(PLAIN, scheme), SMALL),
             (packed(replace(ADDED, name="added", num_rows=17), scheme), BlockSizes(128, 128, 1)),
             (packed(replace(PLAIN, name="silu_splits", num_rows=8, activation="silu"), scheme), BlockSizes(64, 64, 2)),
         )
