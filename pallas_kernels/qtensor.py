@@ -1,8 +1,9 @@
 """Device: `QTensor`, a packed matrix: 8-bit codes, and a scale for each output (row).
 
-    w[o, i] ≈ codes[o, i] · scales[o]        scales[o] = max |w[o]| / 127
+    w[o, i] ≈ codes[o, i] · scales[o]        scales[o] = max |w[o]| / the largest code
 
-Both forms that are multiplied by are described by Dettmers et al., LLM.int8() (arXiv 2208.07339, section 2.1).
+Both forms with integers that are multiplied by are described by Dettmers et al., LLM.int8() (arXiv 2208.07339, section
+2.1), the numbers of 8 bits by Micikevicius et al., FP8 formats for deep learning (arXiv 2209.05433).
 """
 
 from dataclasses import dataclass
@@ -13,19 +14,29 @@ import jax
 import numpy as np
 
 LARGEST = 127  # -128 is left out: the codes of a weight and of its negative are alike
+LARGEST_FLOAT = 448  # of float8_e4m3fn
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """How matrices are coded. has_coded_inputs: products code the activations as well, each token by its own scale, and
-    add integers; else they widen the codes to the activations' dtype."""
+    add the products of codes; else they widen the codes to the activations' dtype. codes: the name of their dtype."""
 
     name: str
     has_coded_inputs: bool
+    codes: str = "int8"
+
+    @property
+    def largest(self) -> int:
+        """The largest code."""
+        return LARGEST if self.codes == "int8" else LARGEST_FLOAT
 
 
 SCHEMES = {scheme.name: scheme for scheme in (Scheme("int8", False), Scheme("w8a8", True))}
 """By name; what the option `quantization` of an engine takes."""
+FP8 = Scheme("fp8", True, "float8_e4m3fn")
+ALL_SCHEMES = SCHEMES | {FP8.name: FP8}
+"""With that of products alone, which engines do not load."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("codes", "scales"), meta_fields=("scheme", "dtype"))
@@ -33,8 +44,8 @@ SCHEMES = {scheme.name: scheme for scheme in (Scheme("int8", False), Scheme("w8a
 class QTensor:
     """Of one matrix, or of a stack of layers.
 
-    codes: int8 [*out, I], [L, *out, I], or L arrays [*out, I]. scales: float32 [*out] or [L, *out]. dtype: the name of
-    that of decoded values. (In trees of declarations the fields are declarations.)
+    codes: of the scheme's dtype [*out, I], [L, *out, I], or L arrays [*out, I]. scales: float32 [*out] or [L, *out].
+    dtype: the name of that of decoded values. (In trees of declarations the fields are declarations.)
     """
 
     codes: Any
@@ -43,11 +54,11 @@ class QTensor:
     dtype: str
 
 
-def encode(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def encode(rows: np.ndarray, scheme: Scheme = SCHEMES["int8"]) -> tuple[np.ndarray, np.ndarray]:
     """Codes and scales of float rows [..., I]; rows of zeros have the scale 0. A value that is not finite makes its
     row's scale so: products with it are not finite either."""
     rows = rows.astype(np.float32, copy=False)
-    scales = np.max(np.abs(rows), axis=-1) / np.float32(LARGEST)
+    scales = np.max(np.abs(rows), axis=-1) / np.float32(scheme.largest)
     with np.errstate(invalid="ignore"):  # inf / inf
-        codes = np.rint(rows / np.where(scales > 0, scales, np.float32(1))[..., None])
-        return codes.astype(np.int8), scales
+        codes = rows / np.where(scales > 0, scales, np.float32(1))[..., None]
+        return (np.rint(codes) if scheme.codes == "int8" else codes).astype(np.dtype(scheme.codes)), scales

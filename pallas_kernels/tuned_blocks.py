@@ -50,8 +50,8 @@ OPS = {
         counts=("num_rows", "num_columns", "num_inputs"),
         words={
             "kind": ("plain", "gated"),
-            "dtype": ("bfloat16", "float16"),
-            "weight_dtype": ("bfloat16", "float16", "int8"),
+            "dtype": ("bfloat16", "float16", "int8", "float8_e4m3fn"),
+            "weight_dtype": ("bfloat16", "float16", "int8", "float8_e4m3fn"),
         },
         sizes=("columns", "inputs", "splits"),
         is_by_nearest_rows=False,

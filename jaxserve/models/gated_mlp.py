@@ -21,5 +21,5 @@ def declare(mlp: GatedMlp, d_model: int, of_layers: LayerSpecs) -> dict[str, obj
 def apply(mlp: GatedMlp, mesh: AnyMesh, w: Weights, x: Float[Array, "T D"]) -> Float[Array, "T D"]:
     """down(act(gate x) * up x)"""
     is_divided = num_shards(mesh, "mlp") > 1
-    hidden = Linear(w["gate_up"], activation=mlp.activation, has_divided_columns=is_divided)(x)
-    return Linear(w["down"], has_divided_rows=is_divided)(hidden)
+    hidden = Linear(w["gate_up"], activation=mlp.activation, divided_axis=1 if is_divided else None)(x)
+    return Linear(w["down"], divided_axis=-1 if is_divided else None)(hidden)

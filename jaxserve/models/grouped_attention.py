@@ -39,7 +39,7 @@ def project(
     """Queries and keys with rotary embedding, and values. eps: of norms. rope: cosines and sines."""
     num_tokens, h = x.shape[0], attention.head_dim
     with jax.named_scope("qkv"):
-        qkv = Linear(w["qkv"], w.get("qkv_bias"))(x)  # [T, K, (G+2)*H]
+        qkv = Linear(w["qkv"], w.get("qkv_bias"), divided_axis=0)(x)  # [T, K, (G+2)*H]
     split = qkv.shape[-1] - 2 * h
     q = qkv[..., :split].reshape(num_tokens, attention.num_heads, h)
     k, v = qkv[..., split : split + h], qkv[..., split + h :]
@@ -50,4 +50,5 @@ def project(
 def output(mesh: AnyMesh, w: Weights, o: Float[Array, "T N H"]) -> Float[Array, "T D"]:
     """The heads' outputs projected back."""
     with jax.named_scope("o"):
-        return Linear(w["o"], has_divided_rows=num_shards(mesh, "heads") > 1)(o.reshape(o.shape[0], -1))
+        is_divided = num_shards(mesh, "heads") > 1
+        return Linear(w["o"], divided_axis=-1 if is_divided else None)(o.reshape(o.shape[0], -1))

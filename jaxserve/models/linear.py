@@ -98,21 +98,20 @@ class Linear(NamedTuple):
 
     weight: [*out, in]. bias: [*out], a part of a stack that is one array. activation: of a gate, a name in
     `pallas_kernels.matmul.activations`. adapter: [T, in] -> [T, *out], what the rows' adapters add (LoRA, arXiv
-    2106.09685). has_divided_columns: an output axis other than the first is divided over devices. has_divided_rows: the
-    input axis is, and the devices' sums are added in float32.
+    2106.09685). divided_axis: of [*out, in], the one that is divided over devices; -1: the inputs, and the sums of
+    devices are added in float32.
     """
 
     weight: OfLayer | Segments
     bias: OfLayer | None = None
     activation: str | None = None
     adapter: Callable[[jax.Array], jax.Array] | None = None
-    has_divided_columns: bool = False
-    has_divided_rows: bool = False
+    divided_axis: int | None = None
 
     def __call__(self, x: Float[Array, "T I"]) -> Float[Array, "T *out"]:
         """The product, accumulated in float32, in the activations' dtype."""
         # A product that gives float32 would write twice the bytes, and another operation read them.
-        return self.in_dtype(x, jnp.float32).astype(x.dtype) if self.has_divided_rows else self.in_dtype(x, x.dtype)
+        return self.in_dtype(x, jnp.float32).astype(x.dtype) if self.divided_axis == -1 else self.in_dtype(x, x.dtype)
 
     def in_dtype(self, x: Float[Array, "T I"], dtype: Any) -> Float[Array, "T *out"]:
         """The same in another dtype."""
@@ -130,7 +129,7 @@ class Linear(NamedTuple):
         return apply_gate(self.activation, y)
 
     def _spec(self, activation: str | None, dtype: Any) -> MatmulSpec:
-        return MatmulSpec(activation, jnp.dtype(dtype), self.has_divided_columns)
+        return MatmulSpec(activation, jnp.dtype(dtype), self.divided_axis)
 
 
 def _product(x: jax.Array, matrix: OfLayer, spec: MatmulSpec, bias: jax.Array | None) -> jax.Array:

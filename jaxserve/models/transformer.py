@@ -157,6 +157,7 @@ def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float
 @jax.named_scope("head")
 def logits(ctx: Context, config: ModelConfig, params: Params, hidden: Float[Array, "S D"]) -> Float[Array, "S V"]:
     """Next-token logits, float32, over the padded vocabulary, which is sharded over the devices like the head."""
-    z = Linear(whole(params["embed" if config.is_tied else "lm_head"])).in_dtype(hidden, jnp.float32)
+    weight = whole(params["embed" if config.is_tied else "lm_head"])
+    z = Linear(weight, divided_axis=0).in_dtype(hidden, jnp.float32)
     z = lax.with_sharding_constraint(z, sharding(ctx.mesh, None, "vocab"))
     return z if config.final_softcap is None else jnp.tanh(z / config.final_softcap) * config.final_softcap

@@ -24,8 +24,9 @@ class MatmulSpec:
     """Of the gate, a name in `ACTIVATIONS`: y = activation(x · gateᵀ) · (x · upᵀ); None: there is no gate."""
     out_dtype: Any = None
     """Of the result: float32 where several devices' results are added; None: that of x."""
-    has_divided_columns: bool = False
-    """An output axis other than the first is divided over the devices of the mesh."""
+    divided_axis: int | None = None
+    """Of a layer's matrix [*out, I]: the axis that is divided over all devices of the mesh, -1 for the inputs. None: it
+    is whole on each device, or nothing is known."""
     backend: str = "auto"
     """One of `dispatch.BACKENDS`."""
     block: BlockSizes | None = None
@@ -34,6 +35,11 @@ class MatmulSpec:
     def __post_init__(self) -> None:
         if self.activation is not None and self.activation not in ACTIVATIONS:
             raise ValueError(f"activation={self.activation!r} is unknown; use one of {', '.join(ACTIVATIONS)}")
+
+    @property
+    def has_divided_columns(self) -> bool:
+        """An output axis other than the first is divided."""
+        return self.divided_axis not in (None, 0, -1)
 
     @property
     def num_parts(self) -> int:

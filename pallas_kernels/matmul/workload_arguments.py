@@ -8,7 +8,7 @@ import numpy as np
 
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.workloads import Workload
-from pallas_kernels.qtensor import SCHEMES, QTensor, encode
+from pallas_kernels.qtensor import ALL_SCHEMES, QTensor, encode
 
 
 def spec_of(w: Workload) -> MatmulSpec:
@@ -18,7 +18,10 @@ def spec_of(w: Workload) -> MatmulSpec:
 
 def types_of(w: Workload) -> tuple[str, str]:
     """Of the rows and of the weights."""
-    return w.dtype, "int8" if w.is_packed else w.dtype
+    if w.scheme is None:
+        return w.dtype, w.dtype
+    scheme = ALL_SCHEMES[w.scheme]
+    return scheme.codes if scheme.has_coded_inputs else w.dtype, scheme.codes
 
 
 def stack_shape(w: Workload) -> tuple[int, ...]:
@@ -38,7 +41,7 @@ def build(w: Workload, seed: int = 0) -> dict[str, Any]:
     stack[-1] = normal(*shape[1:], scale=w.num_inputs**-0.5)
     arguments = {
         "x": normal(w.num_rows, w.num_inputs),
-        "stack": _packed(stack) if w.is_packed else jnp.asarray(stack),
+        "stack": _packed(stack, w.scheme) if w.scheme else jnp.asarray(stack),
         "layer": jnp.int32(w.num_layers - 1),
         "bias": normal(w.num_columns) if w.has_bias else None,
         "spec": spec_of(w),
@@ -48,7 +51,8 @@ def build(w: Workload, seed: int = 0) -> dict[str, Any]:
     return arguments
 
 
-def _packed(stack: np.ndarray) -> QTensor:
-    codes, scales = encode(np.nan_to_num(stack.astype(np.float32)))
+def _packed(stack: np.ndarray, name: str) -> QTensor:
+    scheme = ALL_SCHEMES[name]
+    codes, scales = encode(np.nan_to_num(stack.astype(np.float32)), scheme)
     scales[:-1] = np.nan
-    return QTensor(jnp.asarray(codes), jnp.asarray(scales), SCHEMES["int8"], str(stack.dtype))
+    return QTensor(jnp.asarray(codes), jnp.asarray(scales), scheme, str(stack.dtype))

@@ -20,8 +20,12 @@ class Workload:
     out_dtype: str | None = None
     """None: that of `dtype`."""
     num_layers: int = 2
-    is_packed: bool = False
-    """Weights are codes of 8 bits with a scale for each column, and no residual is added."""
+    scheme: str | None = None
+    """Weights are codes of 8 bits with a scale for each column, of a scheme of this name, and no residual is added."""
+
+    @property
+    def is_packed(self) -> bool:
+        return self.scheme is not None
 
     @property
     def num_parts(self) -> int:
@@ -71,9 +75,13 @@ BENCH_WORKLOADS = tuple(
 """At their full size."""
 
 
-def packed(w: Workload) -> Workload:
+def packed(w: Workload, scheme: str = "int8") -> Workload:
     """The same product with packed weights."""
-    return replace(w, name=f"{w.name}_int8", is_packed=True, has_residual=False)
+    return replace(w, name=f"{w.name}_{scheme}", scheme=scheme, has_residual=False)
 
 
 PACKED_WORKLOADS = tuple(packed(w) for w in BENCH_WORKLOADS if w.name.startswith(("llama3_8b", "smollm2_135m")))
+CODED_WORKLOADS = tuple(
+    packed(w, scheme) for scheme in ("w8a8", "fp8") for w in BENCH_WORKLOADS if w.name.startswith("llama3_8b")
+)
+"""With codes of activations, too."""

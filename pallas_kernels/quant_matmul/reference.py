@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, Int
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.matmul.activations import ACTIVATIONS
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
-from pallas_kernels.qtensor import LARGEST, QTensor
+from pallas_kernels.qtensor import QTensor, Scheme
+from pallas_kernels.quant_matmul.coded_tokens import code_tokens
 
 
 def quant_matmul(
@@ -24,8 +25,7 @@ def quant_matmul(
     real = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
     weights, inputs = _decoded(stack, layer, real), x.astype(real)
     if isinstance(stack, QTensor) and stack.scheme.has_coded_inputs:
-        scales = jnp.max(jnp.abs(inputs), axis=1, keepdims=True) / LARGEST
-        inputs = jnp.round(inputs / jnp.where(scales > 0, scales, jnp.ones_like(scales))) * scales
+        inputs = _coded(inputs, stack.scheme)
     y = jnp.tensordot(inputs, weights, axes=(1, -1), precision="highest")
     if spec.activation is not None:
         y = ACTIVATIONS[spec.activation](y[:, 0]) * y[:, 1]
@@ -38,3 +38,13 @@ def _decoded(stack: QTensor | BlockTensor, layer: jax.Array, real: Any) -> Float
     if isinstance(stack, BlockTensor):
         return stack.form.decode({name: jnp.asarray(field)[layer] for name, field in stack.fields.items()}, real)
     return jnp.asarray(stack.codes)[layer].astype(real) * stack.scales[layer].astype(real)[..., None]
+
+
+def _coded(inputs: Float[Array, "T I"], scheme: Scheme) -> Float[Array, "T I"]:
+    """What the codes stand for."""
+    if scheme.codes != "int8":
+        # Halfway between two codes, of which there are few, a float32 and a float64 may be rounded apart.
+        codes, scales = code_tokens(inputs, 1, scheme)
+        return codes.astype(inputs.dtype) * scales[:, None].astype(inputs.dtype)
+    scales = jnp.max(jnp.abs(inputs), axis=1, keepdims=True) / scheme.largest
+    return jnp.round(inputs / jnp.where(scales > 0, scales, jnp.ones_like(scales))) * scales

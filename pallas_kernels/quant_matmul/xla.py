@@ -2,9 +2,7 @@
 
 XLA on TPU widens codes while it reads them. On CPU and GPU it would write widened ones to memory first (five times the
 bytes, jaxlib 0.11.2), but multiplies integers faster than floats: there activations of any scheme are coded, in as many
-parts as they have precision. On CPU the layers' arrays are apart, as for `matmul`.
-
-    x ≈ scale · (part 0 + part 1 / 254 + part 2 / 254²)        each part is what the parts before it have left
+parts as they have precision (`coded_tokens.py`). On CPU the layers' arrays are apart, as for `matmul`.
 """
 
 from functools import partial
@@ -12,18 +10,17 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int, Int8
+from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.dispatch import target_platform
 from pallas_kernels.matmul.activations import apply_gate
 from pallas_kernels.matmul.cpu_products import contract
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
-from pallas_kernels.qtensor import LARGEST, QTensor
+from pallas_kernels.qtensor import QTensor
 from pallas_kernels.quant_matmul.block_rows import block_product
+from pallas_kernels.quant_matmul.coded_tokens import FINER, code_tokens
 
-FINER = 2.0 * LARGEST
-"""A part's scale over that of the next: half a step at most is left."""
 NUM_PARTS = {jnp.dtype(jnp.float32): 3}
 """By the activations' dtype; others have 2, which leaves 1 / 64,000 of a token's largest value."""
 
@@ -47,7 +44,7 @@ def quant_matmul(
     multiply = partial(_product, has_divided_columns=spec.has_divided_columns)
     scales = lax.dynamic_index_in_dim(stack.scales, layer, keepdims=False)[None]
     if stack.scheme.has_coded_inputs or target_platform() in ("cpu", "gpu"):
-        inputs, input_scales = code_tokens(x, num_parts)
+        inputs, input_scales = code_tokens(x, num_parts, stack.scheme)
         sums = _of_layer(stack.codes, layer, multiply, inputs)
         y = _joined(sums, num_parts)
         scales = scales * lax.expand_dims(input_scales, range(1, scales.ndim))
@@ -57,19 +54,7 @@ def quant_matmul(
     return y if bias is None else y + jnp.broadcast_to(bias.astype(dtype), y.shape)
 
 
-def code_tokens(x: Float[Array, "T I"], num_parts: int) -> tuple[Int8[Array, "R I"], Float[Array, "T"]]:
-    """Codes of tokens, R = num_parts · T, part after part, and scales, which are not finite where a value is not."""
-    rest = x.astype(jnp.float32)
-    scales = jnp.max(jnp.abs(rest), axis=1) / LARGEST
-    rest = rest / jnp.where(scales > 0, scales, 1.0)[:, None]
-    parts: list[jax.Array] = []
-    for _ in range(num_parts):
-        parts.append(jnp.round(rest))
-        rest = (rest - parts[-1]) * FINER
-    return jnp.concatenate(parts).astype(jnp.int8), scales
-
-
-def _joined(sums: Int[Array, "R *out"], num_parts: int) -> Float[Array, "T *out"]:
+def _joined(sums: Num[Array, "R *out"], num_parts: int) -> Float[Array, "T *out"]:
     parts = sums.astype(jnp.float32).reshape(num_parts, -1, *sums.shape[1:])
     y = parts[-1]
     for i in reversed(range(num_parts - 1)):
@@ -87,7 +72,7 @@ def _swapped(multiply: partial[jax.Array], codes: jax.Array, x: jax.Array) -> ja
     return multiply(x, codes)
 
 
-def _product(x: jax.Array, codes: Int8[Array, "*out I"], *, has_divided_columns: bool) -> jax.Array:
+def _product(x: jax.Array, codes: Num[Array, "*out I"], *, has_divided_columns: bool) -> jax.Array:
     """x · codesᵀ [T, *out]: of integers as int32, else as float32."""
     # One product for a gate and the other half, and one output axis, for the reasons given in `matmul/xla.py`.
     rows = codes if has_divided_columns else codes.reshape(-1, codes.shape[-1])

@@ -4,9 +4,9 @@ The product of which the tests named `aot` compile a part. For every TPU topolog
 operations on every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
 layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B,
 for them and TPU7x also a step with drafts; for these and v5e layers and head with packed weights, for TPUs in rows of
-codes (four chips) and in blocks (one). For Hopper: every workload of the GPU tests, and products of few rows of six
-models. No device is needed. A case that copies the pool or a weight, needs more temporaries than its test allows, or
-spills registers ends the proof.
+codes (four chips) and in blocks (one and four). For Hopper: every workload of the GPU tests, and products of few rows
+of six models. No device is needed. A case that copies the pool or a weight, needs more temporaries than its test
+allows, or spills registers ends the proof.
 """
 
 import argparse
@@ -76,13 +76,17 @@ def cases() -> Iterator[Case]:
         for scheme in SCHEMES:
             yield f"Llama 3 8B, layers and head in {scheme}", target, partial(packed.check_packed_layers, mesh, scheme)
     for form in ("Q4_0", "Q8_0", "Q4_K", "Q6_K"):
-        yield f"Llama 3 8B, layers and head in {form}", "h200", partial(packed.check_blocks_on_a_gpu, form)
+        for count in (1, 2):
+            check = partial(packed.check_blocks_on_gpus, form, count)
+            yield f"Llama 3 8B, layers and head in {form}", f"h200, {count}", check
         check = partial(packed.check_prompts_with_blocks_on_a_gpu, form)
         yield f"Llama 3 8B, layers in {form}, 256 tokens", "h200", check
     for target in ("v5e:2x2", "v6e:2x2", "tpu7x:2x2x1"):
         for form in ("Q4_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"):
             check = partial(block_steps.check_blocks, tpu_mesh(target), form)
             yield f"Llama 3 8B, layers and head in {form}", f"{target}, one chip", check
+            check = partial(block_steps.check_blocks_on_four_chips, tpu_mesh(target, 4), form)
+            yield f"Llama 3 8B, layers and head in {form}", f"{target}, four chips", check
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
     yield "Llama 3 8B, step of prompts", "h200", gpu_step.check_step_of_prompts
     with_kernel = gpu_step.check_layers_with_measured_products

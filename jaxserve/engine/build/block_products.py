@@ -1,4 +1,4 @@
-"""Wiring: `kept_on`: which packed blocks of a file stay so on a device: those that are multiplied as they are there.
+"""Wiring: `kept_on`: which packed blocks of a file stay so on devices: those that are multiplied as they are there.
 
 Where inputs are divided over devices they must be in order, or a device would need inputs that others have. On TPUs and
 GPUs these are the blocks that a kernel reads: XLA would write what it decodes to memory, on a v6e with copies of whole
@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AbstractMesh
 
 from checkpoints.mapping.trees import matrices
-from jaxserve.core.hardware.mesh import abstract_mesh
+from jaxserve.core.hardware.mesh import abstract_mesh, num_shards
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Form, Packing
-from jaxserve.models.param_spec import Matrix, decoded_spec
+from jaxserve.models.param_spec import Matrix, ParamSpec, decoded_spec
 from jaxserve.models.params import declare
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.half_bits import with_half_bits
@@ -44,18 +45,20 @@ def kept_on(
     `NothingKept`."""
     is_cpu, is_tpu = device.platform == "cpu", device.platform == "tpu"
     if not is_cpu:
-        _check_devices(device, num_devices, dtype)
+        _check_devices(device, dtype)
     kept = Packing(own=tuple((path, _with_half_bits(form) if is_tpu else form) for path, form in packing.own))
-    leaves = matrices(declare(model, abstract_mesh(1), jnp.float32, packing=kept))
+    mesh = abstract_mesh(num_devices)
+    leaves = matrices(declare(model, mesh, jnp.float32, packing=kept))
     reasons = {path: _of_an_order(leaves[path], num_devices) for path, _ in kept.own}
     if not is_cpu:
-        reasons |= _of_kernels(reasons, leaves, model, is_tpu=is_tpu)
+        of_kernels = _of_kernels(reasons, leaves, model, mesh, is_tpu=is_tpu)
+        reasons = {path: reason or of_kernels[path] for path, reason in reasons.items()}
     own = tuple((path, form) for path, form in kept.own if reasons[path] is None)
     if not own or (not is_cpu and all(path == EMBEDDING for path, _ in own)):
         found = sorted({reason for reason in reasons.values() if reason is not None})
         raise NothingKept("; ".join(found or ["only the embedding has blocks, and it is not multiplied"]))
     rest = Packing(own=tuple(item for item in packing.own if reasons[item[0]] is not None))
-    why = tuple((path, reason) for path, reason in reasons.items() if path in dict(packing.own) and reason is not None)
+    why = tuple((path, reason) for path, reason in reasons.items() if reason is not None)
     return Packing(own=own, decoded=rest.name, reasons=why)
 
 
@@ -68,9 +71,9 @@ def _of_an_order(leaf: Matrix, num_devices: int) -> str | None:
 
 
 def _of_kernels(
-    paths: Iterable[str], leaves: Mapping[str, Matrix], model: ModelConfig, *, is_tpu: bool
+    paths: Iterable[str], leaves: Mapping[str, Matrix], model: ModelConfig, mesh: AbstractMesh, *, is_tpu: bool
 ) -> dict[str, str | None]:
-    reasons = {path: _reason_against(path, leaves[path], is_tpu) for path in paths}
+    reasons = {path: _reason_against(path, leaves[path], mesh, is_tpu) for path in paths}
     if not model.is_tied:  # then it is looked up, not multiplied
         reasons[EMBEDDING] = None
     elif is_tpu:
@@ -78,12 +81,10 @@ def _of_kernels(
     return reasons
 
 
-def _check_devices(device: DeviceKind | jax.Device, num_devices: int, dtype: Any) -> None:
+def _check_devices(device: DeviceKind | jax.Device, dtype: Any) -> None:
     is_hopper = any(name in device.device_kind for name in HOPPER)
     if device.platform != "tpu" and not is_hopper:
         raise NothingKept(f"blocks are for CPUs, TPUs and Hopper GPUs, not for {device.device_kind}")
-    if num_devices > 1:
-        raise NothingKept(f"kernels multiply blocks of one device, not of {num_devices}")
     if is_hopper and jnp.dtype(dtype) == jnp.float32:
         raise NothingKept("on GPUs blocks are multiplied in bfloat16, not in float32")
 
@@ -94,10 +95,10 @@ def _with_half_bits(form: Form) -> Form:
     return with_half_bits(form) if isinstance(form, BlockForm) else form
 
 
-def _reason_against(path: str, leaf: Matrix, is_tpu: bool) -> str | None:
-    """Why the kernel does not multiply a matrix; None: it does."""
+def _reason_against(path: str, leaf: Matrix, mesh: AbstractMesh, is_tpu: bool) -> str | None:
+    """Why the kernel does not multiply each device's part of a matrix; None: it does."""
     for part in leaf.parts if isinstance(leaf, RowParts) else (leaf,):
-        *out, num_inputs = decoded_spec(part).shape
+        *out, num_inputs = _local_shape(decoded_spec(part), mesh)
         assert isinstance(part, BlockTensor)
         try:
             # Pallas takes half a second to import.
@@ -112,6 +113,14 @@ def _reason_against(path: str, leaf: Matrix, is_tpu: bool) -> str | None:
         except NotImplementedError as error:
             return str(error)
     return None
+
+
+def _local_shape(spec: ParamSpec, mesh: AbstractMesh) -> list[int]:
+    """Of one device's part. Files of which devices would have parts of blocks were sorted out before."""
+    return [
+        size if axis is None else size // num_shards(mesh, axis)
+        for size, axis in zip(spec.shape, spec.axes, strict=True)
+    ]
 
 
 def _num_columns(path: str, out: Sequence[int]) -> int:

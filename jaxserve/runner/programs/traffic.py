@@ -18,9 +18,10 @@ REPLACES_A_PART = {"dynamic-update-slice", "scatter"}
 OTHER_TILES = "output_to_operand_aliasing={{}: (0, {})}"
 """Of a fusion within a fusion, which reads 8-bit numbers in tiles of another size than they are stored in."""
 INDEX = re.compile(r"get-tuple-element\(.*\bindex=(\d+)")
-ONE_LAYER_KERNEL = re.compile(r"/(matmul_tiles|block_tiles|multiply_blocks)")
+ONE_LAYER_KERNEL = re.compile(r'[/"](matmul_tiles|block_tiles|multiply_blocks)/')
 """In the name of a call of a kernel that reads one layer of stacks [layers, parts, columns, …] (`mosaic_gpu` in
-`pallas_kernels/matmul` and `pallas_kernels/quant_matmul`) or [layers, parts, …, columns] (`mosaic_tpu` there)."""
+`pallas_kernels/matmul` and `pallas_kernels/quant_matmul`) or [layers, parts, …, columns] (`mosaic_tpu` there). Programs
+for several TPUs have names without scopes."""
 STACK = re.compile(r"\w+\[(\d+),\d+,\d+,\d+\]")
 
 

@@ -15,7 +15,7 @@ from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 from pallas_kernels.matmul.mosaic_gpu.block_rules import block_sizes
 from pallas_kernels.matmul.mosaic_gpu.finish import finish_splits
 from pallas_kernels.matmul.mosaic_gpu.kernel import multiply
-from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS, INPUTS, MAX_ROWS, KernelSizes
+from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import CODES, COLUMNS, INPUTS, MAX_ROWS, KernelSizes
 
 
 def matmul(
@@ -28,13 +28,14 @@ def matmul(
     residual: Float[Array, "T *out"] | None,
 ) -> Float[Array, "T *out"]:
     """See `api.matmul`."""
-    return product(x, stack, None, layer, spec, bias, residual)
+    return product(x, stack, None, None, layer, spec, bias, residual)
 
 
 def product(
     x: jax.Array,
     stack: Stacked,
     scales: jax.Array | None,
+    row_scales: jax.Array | None,
     layer: jax.Array,
     spec: MatmulSpec,
     bias: jax.Array | None,
@@ -42,7 +43,8 @@ def product(
 ) -> jax.Array:
     """`matmul`; with scales [L, *out] the stack has codes, and the sums of each output are multiplied by its scale.
 
-    Everything is computed in float32 and rounded once.
+    row_scales: [T], float32, if x has codes, too, of the stack's type. Everything is computed in float32, of int8 sums
+    as integers, and rounded once.
     """
     require_hopper()
     require_one_device()
@@ -55,9 +57,10 @@ def product(
     sizes = _sizes(x, parts, spec, out_dtype)
     padding = ((0, sizes.num_rows - num_rows), (0, 0))
     x = jnp.pad(x, padding)
+    row_scales = None if row_scales is None else jnp.pad(row_scales, padding[0])
     bias = None if bias is None else bias.reshape(-1)
     residual = None if residual is None else jnp.pad(residual.reshape(num_rows, -1), padding)
-    y = multiply(x, parts, scales, layer, bias, residual, sizes=sizes, spec=spec)
+    y = multiply(x, parts, scales, row_scales, layer, bias, residual, sizes=sizes, spec=spec)
     if sizes.splits > 1:
         y = finish_splits(y, [b for b in (bias, residual) if b is not None], spec).astype(out_dtype)
     return y[:num_rows].reshape(num_rows, *out)
@@ -66,7 +69,8 @@ def product(
 def _sizes(x: jax.Array, stack: jax.Array, spec: MatmulSpec, out_dtype: jnp.dtype) -> KernelSizes:
     """Raises NotImplementedError where the kernel does not serve these arguments."""
     num_rows, (num_columns, num_inputs) = len(x), stack.shape[-2:]
-    if x.dtype not in (jnp.bfloat16, jnp.float16) or stack.dtype not in (x.dtype, jnp.int8):
+    are_codes = x.dtype in CODES and x.dtype == stack.dtype
+    if not are_codes and (x.dtype not in (jnp.bfloat16, jnp.float16) or stack.dtype not in (x.dtype, jnp.int8)):
         raise NotImplementedError(f"it multiplies bfloat16 or float16, not {x.dtype} by {stack.dtype}")
     if num_rows > MAX_ROWS:
         raise NotImplementedError(f"it is for at most {MAX_ROWS} rows, not {num_rows}")

@@ -2,7 +2,8 @@
 
 yᵀ[columns, rows] = W[columns, inputs] · xᵀ[inputs, rows]: a wgmma has at least 64 rows, which the columns fill, and any
 multiple of 8 columns, so that few rows of x are little work. Codes of weights are widened in registers, from which a
-wgmma takes its left side, and each column's sums are multiplied by its scale.
+wgmma takes its left side, unless x has codes of their type; each column's sums are multiplied by its scale, and each
+row's by that of x.
 """
 
 from typing import Any, Protocol, cast, runtime_checkable
@@ -53,13 +54,18 @@ def multiply_steps(refs: Refs, work: Work, sizes: KernelSizes) -> list[jax.Array
             plgpu.wgmma_wait(0)
             plgpu.barrier_arrive(refs["freed"].at[buffer])
 
-        found: list[jax.Array] = [plgpu.layout_cast(accumulator[...], MATRIX) for accumulator in accumulators]
-        if not sizes.is_widened:
+        sums = (accumulator[...].astype(jnp.float32) for accumulator in accumulators)
+        found: list[jax.Array] = [plgpu.layout_cast(y, MATRIX) for y in sums]
+        if "scales" not in refs:
             return found
         scales = refs["scales"].at[refs["layer"][0]]
-        return [y * _by_column(scales.at[part, work.tile], sizes) for part, y in enumerate(found)]
+        found = [y * _by_column(scales.at[part, work.tile], sizes) for part, y in enumerate(found)]
+        if "row_scales" not in refs:
+            return found
+        of_rows = plgpu.load(refs["row_scales"], layout=MATRIX.reduce(0), optimized=False)
+        return [y * lax.broadcast_in_dim(of_rows, y.shape, [1]) for y in found]
 
-    tile = ACC((sizes.columns, sizes.num_rows), jnp.float32)
+    tile = ACC((sizes.columns, sizes.num_rows), sizes.sum_dtype)
     return pl.run_scoped(sums, *[tile] * sizes.num_parts)
 
 

@@ -25,9 +25,10 @@ COMPUTE, MEMORY = range(2)
 
 
 def multiply(
-    x: Float[Array, "N I"],
+    x: Num[Array, "N I"],
     stack: Num[Array, "L parts O I"],
     scales: Float[Array, "L parts O"] | None,
+    row_scales: Float[Array, "N"] | None,
     layer: Int[Array, ""],
     bias: Float[Array, "O"] | None,
     residual: Float[Array, "N O"] | None,
@@ -37,12 +38,14 @@ def multiply(
 ) -> Float[Array, "N O"] | Float[Array, "splits parts N O"]:
     """The result; with several splits their sums in float32, without bias, residual and activation.
 
-    scales: of a stack of codes; float32.
+    scales: of a stack of codes; float32. row_scales: of x, if it has codes; float32.
     """
     tiles = (sizes.num_tiles, sizes.columns)
     arrays: dict[str, Any] = {"x": x, "stack": stack, "layer": layer.reshape(1)}
     if scales is not None:
         arrays["scales"] = scales.reshape(*scales.shape[:2], *tiles)
+    if row_scales is not None:
+        arrays["row_scales"] = row_scales
     shape = (sizes.num_rows, *tiles)
     if sizes.splits > 1:
         shape = (sizes.splits, sizes.num_parts, *shape)

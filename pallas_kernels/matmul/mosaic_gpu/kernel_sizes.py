@@ -1,7 +1,7 @@
 """Device: `KernelSizes`: the static sizes of a GPU kernel of `matmul`, and the shared memory that it needs.
 
 ring of weights[depth, parts, columns, inputs]     parts: 2 with a gate; in 16 bits, or codes of 8
-ring of rows[depth, rows, inputs]
+ring of rows[depth, rows, inputs]                  in 16 bits, or codes of 8
 """
 
 import math
@@ -20,6 +20,9 @@ SWIZZLE_BYTES = 128
 """The widest."""
 INPUTS = 64
 """Inputs of 16 bits in a swizzle."""
+CODES = (jnp.dtype(jnp.int8), jnp.dtype(jnp.float8_e4m3fn))
+"""Types of 8 bits that a wgmma multiplies. Sums of int8 are exact. Of float8 Hopper keeps some 14 bits of what it adds
+(DeepSeek-V3, arXiv 2412.19437, section 3.3.2), which no interpreter shows."""
 SHARED_BYTES = 110 * 2**10
 """Of the 113 KiB that each of two thread blocks on a multiprocessor can have; one starts while the other still streams.
 An H200 needs 40 KB in flight on each: 4.8 TB/s over 132 multiprocessors, times a microsecond of latency."""
@@ -46,8 +49,17 @@ class KernelSizes:
 
     @property
     def is_widened(self) -> bool:
-        """Weights are codes."""
+        """Weights are codes, and rows are not."""
         return jnp.dtype(self.weight_dtype) != jnp.dtype(self.dtype)
+
+    @property
+    def has_coded_rows(self) -> bool:
+        return jnp.dtype(self.dtype) in CODES
+
+    @property
+    def sum_dtype(self) -> Any:
+        """Of a wgmma's accumulator."""
+        return jnp.int32 if jnp.dtype(self.dtype) == jnp.int8 else jnp.float32
 
     @property
     def num_tiles(self) -> int:
@@ -71,10 +83,14 @@ class KernelSizes:
 
     def scratch(self, *, is_interpreted: bool) -> dict[str, Any]:
         """Shared memory and barriers by name. is_interpreted: widened weights lie there, not in registers."""
-        tile, lanes = (self.columns, self.inputs), SWIZZLE_BYTES // jnp.dtype(self.weight_dtype).itemsize
+        tile = (self.columns, self.inputs)
+
+        def unit(dtype: Any) -> int:
+            return math.gcd(self.inputs, SWIZZLE_BYTES // jnp.dtype(dtype).itemsize)
+
         found: dict[str, Any] = {
-            "weights": tiled((self.depth, self.num_parts, *tile), self.weight_dtype, unit=math.gcd(self.inputs, lanes)),
-            "rows": tiled((self.depth, self.num_rows, self.inputs), self.dtype, unit=INPUTS),
+            "weights": tiled((self.depth, self.num_parts, *tile), self.weight_dtype, unit=unit(self.weight_dtype)),
+            "rows": tiled((self.depth, self.num_rows, self.inputs), self.dtype, unit=unit(self.dtype)),
             "filled": plgpu.Barrier(num_arrivals=self.num_parts + 1, num_barriers=self.depth),
             "freed": plgpu.Barrier(num_barriers=self.depth),
         }

@@ -6,12 +6,12 @@ The kernel has outputs in lanes: a group's scales are then those of whole sublan
 Arrays that are stored so, by columns (`jaxserve/runner/programs/stored_layouts.py`), are not copied.
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_tensor import BlockTensor
-from pallas_kernels.dispatch import require_one_device
 from pallas_kernels.matmul.activations import apply_gate
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.qtensor import QTensor
@@ -19,6 +19,7 @@ from pallas_kernels.quant_matmul.mosaic_tpu.block_kernel import multiply_blocks
 from pallas_kernels.quant_matmul.mosaic_tpu.code_order import chunk_of
 from pallas_kernels.quant_matmul.mosaic_tpu.group_scales import check_scales
 from pallas_kernels.quant_matmul.mosaic_tpu.tile_sizes import tile_sizes
+from pallas_kernels.quant_matmul.on_each_device import on_each_device
 
 
 def quant_matmul(
@@ -36,8 +37,13 @@ def quant_matmul(
         raise NotImplementedError("it multiplies blocks; XLA widens rows of codes while it reads them")
     if x.dtype not in (jnp.bfloat16, jnp.float32):
         raise NotImplementedError(f"it multiplies bfloat16 or float32, not {x.dtype}")
-    require_one_device()
-    fields = stack.of_arrays().fields
+    return on_each_device(_product, x, stack.of_arrays(), layer, spec, bias)
+
+
+def _product(
+    x: jax.Array, stack: BlockTensor, layer: jax.Array, spec: MatmulSpec, bias: jax.Array | None
+) -> Float[Array, "T *out"]:
+    fields = stack.fields
     out = next(iter(fields.values())).shape[1:-1]
     check(stack.form, x.shape[1], out[-1])
     num_rows, dtype = len(x), jnp.dtype(spec.out_dtype or x.dtype)

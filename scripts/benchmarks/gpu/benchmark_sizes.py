@@ -96,7 +96,7 @@ BLOCK_PRODUCTS = tuple(
     for w in products.BENCH_WORKLOADS
     if w.name.startswith("llama3_8b_") and w.num_rows == 8
 )
-ALL_PRODUCTS = (*products.PACKED_WORKLOADS, *products.BENCH_WORKLOADS)
+ALL_PRODUCTS = (*products.PACKED_WORKLOADS, *products.CODED_WORKLOADS, *products.BENCH_WORKLOADS)
 
 
 def in_order(w: products.Workload) -> tuple[int, bool, int]:
@@ -202,7 +202,7 @@ TINY = Sizes(
     quantized=replace(_TINY_ENGINE, quantizations=("int8",), profiled=()),
     texts=TextSizes(TINY_MODEL, num_texts=8, longest_prompt=20, options=SMALL),
     throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SMALL),
-    product_checks=(_TINY_PRODUCT, products.packed(_TINY_PRODUCT)),
+    product_checks=(_TINY_PRODUCT, products.packed(_TINY_PRODUCT), products.packed(_TINY_PRODUCT, "fp8")),
     products=(products.packed(_TINY_PRODUCT),),
     block_checks=(_TINY_BLOCKS,),
     block_products=(_TINY_BLOCKS,),

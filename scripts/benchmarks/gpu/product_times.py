@@ -17,7 +17,7 @@ from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.mosaic_gpu.block_rules import by_rule, tuned_key
 from pallas_kernels.matmul.workload_arguments import spec_of, stack_shape, types_of
 from pallas_kernels.matmul.workloads import Workload
-from pallas_kernels.qtensor import SCHEMES, QTensor
+from pallas_kernels.qtensor import ALL_SCHEMES, QTensor
 from scripts.benchmarks.gpu.benchmark_sizes import BACKEND, Sizes
 from scripts.benchmarks.gpu.task_list import Record, Task
 from scripts.benchmarks.kernels.measure_kernel import Sampling, seconds_per_call
@@ -87,12 +87,13 @@ def on_device(w: Workload) -> dict[str, Any]:
         "bias": normal(2, w.num_columns) if w.has_bias else None,
         "spec": spec_of(w),
     }
-    if not w.is_packed:
+    if w.scheme is None:
         residual = normal(3, w.num_rows, w.num_columns) if w.has_residual else None
         return arguments | {"stack": normal(1, *stack_shape(w)), "residual": residual}
-    codes = jax.random.randint(jax.random.key(1), stack_shape(w), -127, 128, jnp.int8)
+    scheme = ALL_SCHEMES[w.scheme]
+    codes = jax.random.randint(jax.random.key(1), stack_shape(w), -127, 128, jnp.int8).astype(scheme.codes)
     scales = jnp.full(codes.shape[:-1], 1 / 64, jnp.float32)  # the codes' deviation is 73
-    return arguments | {"stack": QTensor(codes, scales, SCHEMES["int8"], w.dtype)}
+    return arguments | {"stack": QTensor(codes, scales, scheme, w.dtype)}
 
 
 def seconds_of(

@@ -35,6 +35,19 @@ def test_what_the_kernel_does_not_multiply_is_decoded(model):
     assert names(packing_of(model)) == expected
 
 
+def test_of_several_devices_each_multiplies_its_part(model):
+    """Of two each has half a block of the inputs of o in Q4_K. Of four, whose KV heads are repeated, each has 192 rows
+    of queries, keys and values, and 64 inputs of o: no multiple of 128."""
+    two = [dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1"), {"down": "Q6_K"}]
+    two.append({"gate_up": "Q4_K", "down": "Q5_K"})
+    four = [dict.fromkeys(("gate_up", "down"), "Q4_1"), {}, {"gate_up": "Q4_K"}]
+    for num_devices, of_layers in ((2, two), (4, four)):
+        found = names(packing_of(model, tensor_parallel_size=num_devices))
+        assert found == {
+            f"layers/global_{i}/{name}": form for i, forms in enumerate(of_layers) for name, form in forms.items()
+        }
+
+
 def test_halves_are_kept_as_bits(model):
     fields = [field for _, form in packing_of(model).own for field in form.fields]
     assert {field.dtype for field in fields} == {"uint16", "uint8", "int8"}

@@ -153,21 +153,23 @@ def test_blocks_stay_packed_only_where_asked_for_and_where_they_are_multiplied(m
         for device, changes, reason in (
             (A100, {}, "for CPUs, TPUs and Hopper GPUs, not for NVIDIA A100"),
             (H200, {"dtype": "float32"}, "multiplied in bfloat16, not in float32"),
-            (H200, {"tensor_parallel_size": 2}, "of one device, not of 2"),
-            (TPU, {"tensor_parallel_size": 2}, "of one device, not of 2"),
         ):
             with pytest.raises(ConfigError, match=reason):
                 kept(source, config, device, **changes)
 
 
 def test_a_gpu_keeps_the_blocks_that_its_kernel_serves(model, tmp_path):
-    """Rows of Q5_0 are decoded, and so are K blocks of 256 inputs, whose scales have no 16 bytes in a row."""
+    """Rows of Q5_0 are decoded, and so are those of which one of two GPUs has 128 inputs."""
     config = EngineConfig.create(str(model[0]), quantization="packed")
     with open_model(config) as source:
-        assert kept(source, config, H200) == {"Q4_1", "Q8_0"}
-    path, _ = write_model(tmp_path / "unserved.gguf", [dict.fromkeys(SHAPES, "Q4_K")], embedding="Q5_0")
+        for count in (1, 2):
+            packing = with_packing(replace(config, tensor_parallel_size=count), source, H200).packing
+            names = {path.rpartition("/")[2] for path, _ in packing.own}
+            assert names == {"embed", "qkv", "gate_up", "down", *(["o"] if count == 1 else [])}
+        assert kept(source, config, H200) == {"Q4_1", "Q4_K", "Q5_K", "Q6_K", "Q8_0"}
+    path, _ = write_model(tmp_path / "unserved.gguf", [dict.fromkeys(SHAPES, "Q5_0")], embedding="Q5_0")
     config = EngineConfig.create(str(path), quantization="packed")
-    with open_model(config) as source, pytest.raises(ConfigError, match="Q4_K has rows of 2 bytes of block_scales"):
+    with open_model(config) as source, pytest.raises(ConfigError, match="Q5_0 has shorter groups or runs"):
         kept(source, config, H200)
 
 

@@ -11,13 +11,13 @@ BIAS = jnp.asarray(RNG.normal(size=(3, 2, 5)), jnp.float32)
 X = jnp.asarray(RNG.normal(size=(4, 8)), jnp.float32)
 
 
-@pytest.mark.parametrize("has_divided_columns", [False, True])
+@pytest.mark.parametrize("divided_axis", [None, 1])
 @pytest.mark.parametrize("form", [jnp.asarray, lambda stack: tuple(map(jnp.asarray, stack))], ids=["stack", "tuple"])
-def test_a_product_is_that_of_the_layer(form, has_divided_columns):
+def test_a_product_is_that_of_the_layer(form, divided_axis):
     @jax.jit
     def multiply(leaf, index):
         weight, bias = at_layer(leaf, index), at_layer(BIAS, index)
-        return Linear(weight, bias, has_divided_columns=has_divided_columns)(X)
+        return Linear(weight, bias, divided_axis=divided_axis)(X)
 
     for layer in range(3):
         expected = np.einsum("ti,aoi->tao", X, STACK[layer]) + np.asarray(BIAS[layer])

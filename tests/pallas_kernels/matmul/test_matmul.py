@@ -17,7 +17,7 @@ from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.mosaic_gpu import block_rules
 from pallas_kernels.matmul.workload_arguments import build, types_of
-from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, PACKED_WORKLOADS, Workload, packed
+from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, CODED_WORKLOADS, PACKED_WORKLOADS, Workload, packed
 from pallas_kernels.tuned_blocks import forget, tuned
 from tests.pallas_kernels.matmul.matmul_checks import check, multiply, op_of
 
@@ -158,10 +158,16 @@ def test_auto_uses_the_kernel_where_a_measurement_says_that_it_is_faster(tmp_pat
     forget()
     assert "matmul_tiles" in traced_for(H200, packed(PLAIN))
     assert "dot_general" in traced_for(H200, PLAIN)
+    assert "dot_general" in traced_for(H200, packed(PLAIN, "w8a8"))
+    of_codes = {"dtype": "int8", "weight_dtype": "int8", "block": block}
+    file.write_text(json.dumps({"op": "matmul", "entries": [ENTRY | of_codes]}))
+    forget()
+    assert "matmul_tiles" in traced_for(H200, packed(PLAIN, "w8a8"))
+    assert "dot_general" in traced_for(H200, packed(PLAIN, "fp8"))
 
 
 def test_named_workloads_are_served_by_rule():
-    workloads = (*BENCH_WORKLOADS, *PACKED_WORKLOADS)
+    workloads = (*BENCH_WORKLOADS, *PACKED_WORKLOADS, *CODED_WORKLOADS)
     names = [w.name for w in workloads]
     assert len(set(names)) == len(names)
     for w in workloads:

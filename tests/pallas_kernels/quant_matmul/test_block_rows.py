@@ -69,7 +69,7 @@ def test_divided_columns_change_nothing():
     x = jnp.asarray(np.random.default_rng(2).normal(size=(4, INPUTS)), jnp.float32)
     spec = MatmulSpec("silu")
     np.testing.assert_allclose(
-        product(x, stack, replace(spec, has_divided_columns=True)), product(x, stack, spec), rtol=1e-5, atol=1e-5
+        product(x, stack, replace(spec, divided_axis=1)), product(x, stack, spec), rtol=1e-5, atol=1e-5
     )
 
 

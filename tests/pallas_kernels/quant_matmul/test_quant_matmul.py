@@ -10,9 +10,9 @@ import pytest
 
 from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
-from pallas_kernels.qtensor import SCHEMES, QTensor, encode
+from pallas_kernels.qtensor import ALL_SCHEMES, FP8, SCHEMES, QTensor, encode
 from pallas_kernels.quant_matmul.api import quant_matmul
-from pallas_kernels.quant_matmul.xla import code_tokens
+from pallas_kernels.quant_matmul.coded_tokens import code_tokens
 from tests.pallas_kernels.matmul.matmul_checks import BOUNDS, XLA_ROUNDINGS, errors
 
 INPUTS, COLUMNS, LAYERS = 192, 320, 3
@@ -22,10 +22,12 @@ PLAIN = MatmulSpec()
 def packed(scheme, *out, seed=0):
     """A stack of layers of which the last one has numbers; and these, decoded."""
     rng = np.random.default_rng(seed)
-    codes, scales = encode(rng.normal(scale=INPUTS**-0.5, size=(LAYERS, *out, INPUTS)).astype(np.float32))
+    codes, scales = encode(
+        rng.normal(scale=INPUTS**-0.5, size=(LAYERS, *out, INPUTS)).astype(np.float32), ALL_SCHEMES[scheme]
+    )
     decoded = codes[-1].astype(np.float64) * scales[-1][..., None]
     scales[:-1] = np.nan
-    return QTensor(jnp.asarray(codes), jnp.asarray(scales), SCHEMES[scheme], "bfloat16"), decoded
+    return QTensor(jnp.asarray(codes), jnp.asarray(scales), ALL_SCHEMES[scheme], "bfloat16"), decoded
 
 
 def product(x, stack, spec=PLAIN, layer=LAYERS - 1, **arrays):
@@ -38,7 +40,7 @@ def truth(x, stack, spec, **arrays):
         return np.asarray(quant_matmul(jnp.asarray(x, jnp.float64), stack, jnp.int32(LAYERS - 1), spec, **arrays))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(
     ("num_rows", "activation", "has_bias"), [(1, None, False), (5, "silu", False), (70, None, True)]
@@ -81,13 +83,23 @@ def test_sums_of_codes_are_exact():
 @pytest.mark.parametrize(("num_parts", "bound"), [(1, 1 / 254), (2, 1 / 254**2), (3, 2**-22)])
 def test_parts_of_activations_leave_as_little_as_they_say(num_parts, bound):
     x = np.random.default_rng(4).normal(size=(50, INPUTS)).astype(np.float32)
-    parts, scales = code_tokens(jnp.asarray(x), num_parts)
+    parts, scales = code_tokens(jnp.asarray(x), num_parts, SCHEMES["int8"])
     found = sum(part / 254.0**i for i, part in enumerate(np.asarray(parts, np.float64).reshape(num_parts, *x.shape)))
     left = np.abs(found * np.asarray(scales, np.float64)[:, None] - x).max(axis=1) / np.abs(x).max(axis=1)
     assert left.max() <= bound * 1.01
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+def test_codes_of_8_bit_floats_are_within_half_a_step():
+    """Three bits follow the first one; the smallest step is 2^-9."""
+    x = np.random.default_rng(6).normal(size=(50, INPUTS)).astype(np.float32)
+    for codes, scales in (encode(x, FP8), map(np.asarray, code_tokens(jnp.asarray(x), 1, FP8))):
+        scaled = x / scales[:, None].astype(np.float64)
+        assert codes.dtype == jnp.float8_e4m3fn
+        assert (np.abs(codes.astype(np.float64)).max(axis=1) == 448).all()
+        assert (np.abs(codes.astype(np.float64) - scaled) <= np.maximum(np.abs(scaled) / 16, 2**-10) * 1.0001).all()
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
 def test_tokens_of_zeros_give_zeros_and_of_no_numbers_none(scheme):
     stack, _ = packed(scheme, COLUMNS)
     x = np.zeros((4, INPUTS), np.float32)

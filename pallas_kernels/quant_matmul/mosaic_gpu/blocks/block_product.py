@@ -14,13 +14,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.block_tensor import BlockTensor
-from pallas_kernels.dispatch import require_hopper, require_one_device
+from pallas_kernels.dispatch import require_hopper
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.mosaic_gpu.finish import finish_splits
 from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS, MAX_ROWS
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import by_rule, check_served, num_chunks, step_inputs
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.kernel import multiply_blocks
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.kernel_sizes import KernelSizes
+from pallas_kernels.quant_matmul.on_each_device import on_each_device
 
 
 def block_product(
@@ -33,8 +34,12 @@ def block_product(
     """See `api.quant_matmul`. Weights are computed in the type of x, with scales and offsets that are rounded to it
     (`group_terms.py`): in bfloat16 a product has 1.3 times the error of dense weights, with offsets 1.7 times."""
     require_hopper()
-    require_one_device()
-    stack = stack.of_arrays()
+    return on_each_device(_product, x, stack.of_arrays(), layer, spec, bias)
+
+
+def _product(
+    x: jax.Array, stack: BlockTensor, layer: jax.Array, spec: MatmulSpec, bias: jax.Array | None
+) -> Float[Array, "T *out"]:
     first, num_rows = next(iter(stack.fields.values())), len(x)
     out = first.shape[1 if spec.activation is None else 2 : -1]
     fields = {
@@ -81,4 +86,7 @@ def _sizes(x: jax.Array, stack: BlockTensor, num_columns: int, spec: MatmulSpec)
 
     # A gate in 6 bits or more, of an odd number of tiles, leaves no room for two steps of 64 rows.
     sizes = with_chunks(num_chunks(num_rows))
-    return sizes if sizes.depth > 1 else with_chunks(num_chunks(num_rows, MAX_ROWS // 2))
+    sizes = sizes if sizes.depth > 1 else with_chunks(num_chunks(num_rows, MAX_ROWS // 2))
+    if sizes.depth < 1:
+        raise NotImplementedError(f"a step of {num_columns} x {num_inputs} in {stack.form.name} exceeds shared memory")
+    return sizes

@@ -6,10 +6,12 @@ registers. While it multiplies a slot the next one is decoded.
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas.mosaic_gpu import WGMMAAccumulatorRef as ACC
 
+from pallas_kernels.dispatch import gpu_interpretation
 from pallas_kernels.gpu_ring import buffer_of
 from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.matmul.mosaic_gpu.compute_warpgroup import MATRIX
@@ -27,6 +29,9 @@ def multiply_steps(refs: Refs, work: Work, group: jax.Array, sizes: KernelSizes)
 
     # Not known to the assembler to be 0, see `step_weights`.
     zero = (refs["layer"][0] >> 31).astype(jnp.uint32)
+
+    if sizes.whole_boxes:
+        plgpu.barrier_wait(refs["arrived"])
 
     def sums(*accumulators: Ref) -> list[jax.Array]:
         @pl.loop(work.begin, work.end)
@@ -57,6 +62,9 @@ def _multiply_step(
     planes: dict[str, jax.Array] = {}
     others: dict[str, jax.Array] = {}
     for box in sizes.boxes:
+        if box.is_whole:
+            others[box.name] = _of_whole(refs[f"whole {box.name}"].at[part, group], box, step)
+            continue
         field = refs[f"step {box.name}"].at[buffer, part, group]
         if box.name in sizes.plane_names:
             planes[box.name] = plgpu.load(field, layout=BYTES)
@@ -85,3 +93,11 @@ def _by_column(field: Ref, box: FieldBox, step: jax.Array) -> jax.Array:
             values = pl.ds(pl.multiple_of(box.offset(step) + i, width), width)
         vectors.append(apart(plgpu.load(field.at[:, values], layout=per_row(width), optimized=False), width))
     return jnp.concatenate(vectors, axis=1) if len(vectors) > 1 else vectors[0]
+
+
+def _of_whole(field: Ref, box: FieldBox, step: jax.Array) -> jax.Array:
+    """The same of a field [total, 64] that has the rows of all columns, one after the other."""
+    if gpu_interpretation() is None:
+        return _by_column(field.reshape(COLUMNS, box.total), box, step)
+    # The interpreter does not support views of other shapes.
+    return lax.dynamic_slice_in_dim(field[...].reshape(COLUMNS, box.total), box.offset(step), box.values, axis=1)

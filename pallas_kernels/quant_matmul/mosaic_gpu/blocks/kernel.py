@@ -18,6 +18,7 @@ from pallas_kernels.dispatch import gpu_interpretation
 from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.mosaic_gpu.compute_warpgroup import store_tile
+from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS
 from pallas_kernels.matmul.mosaic_gpu.memory_warpgroup import Work
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.compute_warpgroup import multiply_steps
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.kernel_sizes import KernelSizes
@@ -35,7 +36,12 @@ def multiply_blocks(
 ) -> Float[Array, "chunks N O"] | Float[Array, "chunks splits parts N O"]:
     """The result; with several splits their sums in float32, without bias and activation. x: `InputOrder.permuted`."""
     tiles = (sizes.num_tiles, sizes.columns)
-    arrays: dict[str, Any] = {"x": x, **fields, "layer": layer.reshape(1)}
+    whole = {box.name for box in sizes.whole_boxes}
+    rows = {
+        name: field.reshape(*field.shape[:2], -1, COLUMNS if name in whole else field.shape[-1])
+        for name, field in fields.items()
+    }
+    arrays: dict[str, Any] = {"x": x, **rows, "layer": layer.reshape(1)}
     splits = (sizes.splits, sizes.num_parts) if sizes.splits > 1 else ()
     shape = (sizes.num_chunks, *splits, sizes.num_rows, *tiles)
     if sizes.splits == 1 and bias is not None:

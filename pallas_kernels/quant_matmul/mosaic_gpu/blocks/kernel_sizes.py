@@ -2,6 +2,7 @@
 
 ring of each field[depth, parts, warpgroups, 64, …]     parts: 2 with a gate
 ring of rows[depth, rows, inputs]
+whole fields[parts, warpgroups, …, 64]                  those of `FieldBox.is_whole`
 """
 
 from dataclasses import dataclass
@@ -60,29 +61,39 @@ class KernelSizes:
         return field_boxes(self.form, self.num_inputs, self.inputs)
 
     @property
+    def whole_boxes(self) -> tuple[FieldBox, ...]:
+        return tuple(box for box in self.boxes if box.is_whole)
+
+    @property
     def plane_names(self) -> tuple[str, ...]:
         return tuple(plane.field for plane in self.form.planes)
 
     @property
     def depth(self) -> int:
         """Steps in shared memory, which one thread block of two warpgroups has alone."""
-        row_bytes = sum(box.width * jnp.dtype(box.dtype).itemsize for box in self.boxes)
-        weight_bytes = self.num_parts * self.warpgroups * COLUMNS * row_bytes
+        tiles = self.num_parts * self.warpgroups
+        weight_bytes = tiles * sum(box.num_bytes for box in self.boxes if not box.is_whole)
         step_bytes = weight_bytes + self.num_rows * self.inputs * jnp.dtype(self.dtype).itemsize
-        return min(self.warpgroups * SHARED_BYTES // step_bytes, MAX_DEPTH)
+        whole_bytes = tiles * sum(box.num_bytes for box in self.whole_boxes)
+        return min((self.warpgroups * SHARED_BYTES - whole_bytes) // step_bytes, MAX_DEPTH)
 
     def scratch(self, *, is_interpreted: bool) -> dict[str, Any]:
         """Shared memory and barriers by name. is_interpreted: weights lie there, not in registers."""
-        lead = (self.depth, self.num_parts, self.warpgroups, COLUMNS)
+        tiles = (self.num_parts, self.warpgroups)
+        lead = (self.depth, *tiles, COLUMNS)
+        stepped = [box for box in self.boxes if not box.is_whole]
         found = {
             f"step {box.name}": (tiled if box.name in self.plane_names else plgpu.SMEM)((*lead, box.width), box.dtype)
-            for box in self.boxes
+            for box in stepped
         }
+        if whole := self.whole_boxes:
+            found |= {f"whole {box.name}": plgpu.SMEM((*tiles, box.total, COLUMNS), box.dtype) for box in whole}
+            found["arrived"] = plgpu.Barrier(num_arrivals=self.num_parts * self.warpgroups * len(whole))
         slot = self.order.slot_inputs
         found |= {
             "rows": tiled((self.depth, self.num_rows, self.inputs), self.dtype, unit=slot),
             "filled": plgpu.Barrier(
-                num_arrivals=self.num_parts * self.warpgroups * len(self.boxes) + 1, num_barriers=self.depth
+                num_arrivals=self.num_parts * self.warpgroups * len(stepped) + 1, num_barriers=self.depth
             ),
             "freed": plgpu.Barrier(num_arrivals=self.warpgroups, num_barriers=self.depth),
         }

@@ -15,9 +15,13 @@ from pallas_kernels.quant_matmul.mosaic_gpu.blocks.kernel_sizes import KernelSiz
 def stream_steps(refs: Refs, work: Work, sizes: KernelSizes) -> None:
     """Fills the ring's buffers in turn, each after the compute warpgroups have released its previous step."""
 
+    for box in sizes.whole_boxes:
+        _copy_whole(refs, work, box, sizes)
+
     def fill(step: jax.Array, buffer: jax.Array) -> None:
         for box in sizes.boxes:
-            _copy_field(refs, work, box, step, buffer, sizes)
+            if not box.is_whole:
+                _copy_field(refs, work, box, step, buffer, sizes)
         inputs = pl.ds(pl.multiple_of(step * sizes.inputs, sizes.inputs), sizes.inputs)
         plgpu.copy_gmem_to_smem(refs["x"].at[:, inputs], refs["rows"].at[buffer], refs["filled"].at[buffer])
 
@@ -34,4 +38,16 @@ def _copy_field(refs: Refs, work: Work, box: FieldBox, step: jax.Array, buffer: 
                 refs[box.name].at[layer, part, columns, values],
                 refs[f"step {box.name}"].at[buffer, part, group],
                 refs["filled"].at[buffer],
+            )
+
+
+def _copy_whole(refs: Refs, work: Work, box: FieldBox, sizes: KernelSizes) -> None:
+    for part in range(sizes.num_parts):
+        for group in range(sizes.warpgroups):
+            tile = work.tile * sizes.warpgroups + group
+            values = pl.ds(pl.multiple_of(tile * box.total, box.total), box.total)
+            plgpu.copy_gmem_to_smem(
+                refs[box.name].at[refs["layer"][0], part, values],
+                refs[f"whole {box.name}"].at[part, group],
+                refs["arrived"],
             )

@@ -33,9 +33,10 @@ def test_gpus_read_codes_once():
     check_packed_layers(gpu_mesh(), "int8")
 
 
-def check_blocks_on_a_gpu(form: str) -> None:
-    """Assert that a step of 8 rows reads packed bytes once."""
-    step = StepCase(gpu_mesh(), "llama-3-8b", Bucket(8, 8, 128), scheme=form)
+def check_blocks_on_gpus(form: str, num_devices: int = 1) -> None:
+    """Assert that a step of 8 rows reads packed bytes once. Attention writes and reads partial results of 6 MB a layer
+    on each of two devices, too, 0.09 of the packed bytes of one."""
+    step = StepCase(gpu_mesh(num_devices=num_devices), "llama-3-8b", Bucket(8, 8, 128), scheme=form)
     with ptxas_report() as kernels:
         layers = step.compile_backbone()
     assert [kernel.kernel for kernel in kernels].count("block_tiles") == 4
@@ -43,7 +44,7 @@ def check_blocks_on_a_gpu(form: str) -> None:
     assert_in_place(layers, step.state.kv.pool, max_temp_bytes=4 * MB)
     for compiled, part in ((layers, "layers"), (step.compile_ends(), "lm_head")):
         assert not step.weight_copies(compiled)
-        assert 1 <= step.traffic(compiled, part) <= 1.08
+        assert 1 <= step.traffic(compiled, part) <= (1.08 if num_devices == 1 else 1.16)
 
 
 def check_prompts_with_blocks_on_a_gpu(form: str) -> None:
@@ -55,4 +56,5 @@ def check_prompts_with_blocks_on_a_gpu(form: str) -> None:
 
 
 def test_gpus_read_blocks_once():
-    check_blocks_on_a_gpu("Q4_0")
+    """In rows of 7168 inputs of `down`, whose blocks of 256 have numbers that no copy begins at."""
+    check_blocks_on_gpus("Q4_K", num_devices=2)

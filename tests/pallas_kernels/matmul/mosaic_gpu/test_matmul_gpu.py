@@ -36,6 +36,14 @@ CASES = [
     (packed(PLAIN), SMALL),
     (packed(replace(ADDED, name="added", num_rows=17)), BlockSizes(128, 128, 1)),
     (packed(replace(PLAIN, name="silu_splits", num_rows=8, activation="silu")), BlockSizes(64, 64, 2)),
+    *(
+        case
+        for scheme in ("w8a8", "fp8")
+        for case in (
+            (packed(replace(ADDED, name="added", num_rows=17), scheme), BlockSizes(128, 128, 1)),
+            (packed(replace(PLAIN, name="silu_splits", num_rows=8, activation="silu"), scheme), BlockSizes(64, 64, 2)),
+        )
+    ),
     (packed(replace(PLAIN, name="float16", num_rows=64, dtype="float16", out_dtype="float32")), SMALL),
 ]
 

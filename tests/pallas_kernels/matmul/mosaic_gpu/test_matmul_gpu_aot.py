@@ -10,13 +10,13 @@ import pytest
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.mosaic_gpu.block_rules import by_rule
 from pallas_kernels.matmul.workload_arguments import spec_of, stack_shape, types_of
-from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, MODELS, PACKED_WORKLOADS, Workload
-from pallas_kernels.qtensor import SCHEMES, QTensor
+from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, CODED_WORKLOADS, MODELS, PACKED_WORKLOADS, Workload
+from pallas_kernels.qtensor import ALL_SCHEMES, QTensor
 from tests.pallas_kernels.matmul.matmul_checks import op_of
 from tests.support.compiled.aot import Ptxas, compile_on, gpu_mesh, on, pool_copies, ptxas_report
 
 MB = 1 << 20
-BY_NAME = {w.name: w for w in (*BENCH_WORKLOADS, *PACKED_WORKLOADS)}
+BY_NAME = {w.name: w for w in (*BENCH_WORKLOADS, *PACKED_WORKLOADS, *CODED_WORKLOADS)}
 # The tests compile these, `scripts/prove aot` all: few and many rows, with a gate, bias, residual, splits, in float32,
 # and of codes.
 COMPILED = (
@@ -28,6 +28,8 @@ COMPILED = (
     "llama3_70b_tp2_o_32",
     "llama3_8b_gate_up_64_int8",
     "llama3_8b_down_8_int8",
+    "llama3_8b_gate_up_64_w8a8",
+    "llama3_8b_down_8_fp8",
 )
 REGISTERS = 65_536
 THREADS = 256
@@ -44,7 +46,7 @@ def compile_workload(
     array_of_all = array(shape, types_of(w)[1])
     stack: Any = array_of_all
     if w.is_packed:
-        stack = QTensor(stack, array(shape[:-1], jnp.float32), SCHEMES["int8"], w.dtype)
+        stack = QTensor(stack, array(shape[:-1], jnp.float32), ALL_SCHEMES[w.scheme], w.dtype)
     bias = array((w.num_columns,), w.dtype) if w.has_bias else None
     added = {"residual": array((w.num_rows, w.num_columns), w.dtype)} if w.has_residual else {}
     spec = MatmulSpec(**vars(spec_of(w)) | {"backend": "mosaic_gpu"})

@@ -33,8 +33,8 @@ def races() -> Iterator[list[Any]]:
 
 @pytest.mark.parametrize(
     ("workload", "block"),
-    [(PLAIN, ONE), (GATED, TWO), (packed(PLAIN), ONE)],
-    ids=["plain", "gated, splits", "codes, widened in shared memory"],
+    [(PLAIN, ONE), (GATED, TWO), (packed(PLAIN), ONE), (packed(PLAIN, "w8a8"), TWO)],
+    ids=["plain", "gated, splits", "codes, widened in shared memory", "codes of rows, splits"],
 )
 def test_nothing_meets(races, workload, block):
     check(workload, "mosaic_gpu", block)

@@ -83,7 +83,7 @@ def test_tiles_of_rows_and_of_outputs_change_nothing(monkeypatch):
 
 @pytest.mark.parametrize("divided", [False, True])
 def test_a_gate_and_its_other_half_are_multiplied_together(divided):
-    check("Q4_0", "bfloat16", 5, 256, 2, 128, spec=replace(TPU, activation="silu", has_divided_columns=divided))
+    check("Q4_0", "bfloat16", 5, 256, 2, 128, spec=replace(TPU, activation="silu", divided_axis=1 if divided else None))
 
 
 def test_a_bias_is_added():

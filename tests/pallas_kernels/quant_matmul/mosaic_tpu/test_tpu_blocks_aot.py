@@ -15,12 +15,13 @@ LAYERS, DOWN, GATE_UP, QKV = 32, (4096, 14336), (2, 14336, 4096), (8, 768, 4096)
 """Of Llama 3 8B."""
 
 
-def compiled_product(topology, name, num_rows, shape, dtype="bfloat16", *, is_by_columns=True):
-    """(the program of one product, its stack)."""
-    mesh, form = tpu_mesh(topology), kept_on_tpu(name)
+def compiled_product(topology, name, num_rows, shape, dtype="bfloat16", *, is_by_columns=True, num_devices=1):
+    """(the program of one product, its stack). Several devices divide the inputs."""
+    mesh, form = tpu_mesh(topology, num_devices), kept_on_tpu(name)
+    divided = [*[None] * len(shape), "tensor"]
 
     def stored(field):
-        array = on(mesh, (LAYERS, *shape[:-1], shape[-1] // form.block_len * field.count), field.dtype)
+        array = on(mesh, (LAYERS, *shape[:-1], shape[-1] // form.block_len * field.count), field.dtype, *divided)
         if not is_by_columns:
             return array
         *lead, rows, columns = range(len(array.shape))
@@ -28,7 +29,7 @@ def compiled_product(topology, name, num_rows, shape, dtype="bfloat16", *, is_by
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place)
 
     fields = {field.name: stored(field) for field in form.fields}
-    spec = MatmulSpec("silu" if shape[0] == 2 else None)
+    spec = MatmulSpec("silu" if shape[0] == 2 else None, divided_axis=-1 if num_devices > 1 else None)
 
     def call(x, fields, layer):
         return quant_matmul(x, BlockTensor(fields, form, dtype), layer, spec)
@@ -67,18 +68,14 @@ def test_a_layers_bytes_are_read_in_place(topology, name, num_rows, shape, dtype
     assert compiled.memory_analysis().temp_size_in_bytes <= 2 * inputs_and_outputs
 
 
+def test_each_of_four_chips_reads_its_inputs_in_place():
+    compiled, fields = compiled_product("v6e:2x2", "Q4_K", 8, DOWN, num_devices=4)
+    assert "multiply_blocks" in compiled.as_text()
+    assert "all-reduce" in compiled.as_text()
+    assert not copied(compiled, fields)
+
+
 def test_the_control_fields_that_are_stored_by_rows_are_copied():
     compiled, fields = compiled_product("v6e:2x2", "Q4_0", 8, DOWN, is_by_columns=False)
     assert copied(compiled, fields)
     assert compiled.memory_analysis().temp_size_in_bytes > LAYERS * 4096 * 14336 // 2
-
-
-def test_several_devices_are_refused():
-    mesh, form = tpu_mesh("v6e:2x2", 2), kept_on_tpu("Q4_0")
-    fields = {field.name: on(mesh, (2, 128, 256 // form.block_len * field.count), field.dtype) for field in form.fields}
-
-    def call(x, fields, layer):
-        return quant_matmul(x, BlockTensor(fields, form, "bfloat16"), layer, MatmulSpec(backend="mosaic_tpu"))
-
-    with pytest.raises(NotImplementedError, match="the arrays of one device, not of 2"):
-        compile_on(mesh, call, on(mesh, (8, 256), "bfloat16"), fields, on(mesh, (), jnp.int32))

@@ -36,7 +36,14 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
         )
     }
     assert {check["workload"]: check["fault"] for check in records["checks"]} == dict.fromkeys(
-        ("tiny_blocks", "tiny_product", "tiny_product_int8", "tiny_decode", "8_texts_with_graphs")
+        (
+            "tiny_blocks",
+            "tiny_product",
+            "tiny_product_int8",
+            "tiny_product_fp8",
+            "tiny_decode",
+            "8_texts_with_graphs",
+        )
     )
     blocks, product = records["products"]
     assert blocks["workload"] == "tiny_blocks"

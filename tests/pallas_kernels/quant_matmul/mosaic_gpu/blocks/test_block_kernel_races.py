@@ -15,6 +15,7 @@ from tests.pallas_kernels.wgmma_races import races_of_products
 
 PLAIN = Case("plain", "Q4_0", 3, 64, 768, has_bias=True, block=BlockSizes(64, 256, 1))
 WIDE = replace(PLAIN, name="two warpgroups", num_columns=128, block=BlockSizes(128, 256, 1))
+WHOLE = replace(PLAIN, name="a field that is copied once", form="INT4-g128")
 GATED = replace(PLAIN, name="gate, splits", activation="silu", has_bias=False, block=BlockSizes(64, 256, 2))
 
 
@@ -25,15 +26,15 @@ def races() -> Iterator[list[Any]]:
         yield findings
 
 
-@pytest.mark.parametrize("case", [PLAIN, WIDE, GATED], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [PLAIN, WIDE, WHOLE, GATED], ids=lambda case: case.name)
 def test_nothing_meets(races, case):
     check(case)
     assert [found.races_found for found in races] == [False]
 
 
-@pytest.mark.parametrize("name", ["filled", "freed"])
-def test_a_missing_wait_is_caught(races, name):
-    """For a step of the ring, and for its place to be free."""
+@pytest.mark.parametrize(("name", "case"), [("filled", PLAIN), ("freed", PLAIN), ("arrived", WHOLE)])
+def test_a_missing_wait_is_caught(races, name, case):
+    """For a step of the ring, for its place to be free, and for what is copied once."""
     with missing_waits(kernel, name):
-        check(PLAIN)
+        check(case)
     assert races[0].races_found
