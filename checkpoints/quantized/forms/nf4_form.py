@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +10,11 @@ from checkpoints.quantized.bitsandbytes import STATE
 from checkpoints.quantized.forms.gptq_rounding import gptq_codes
 from checkpoints.quantized.forms.nf4_grid import VALUES, Nf4Grid, largest
 from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, finite
+from checkpoints.quantized.group_codes import packed_codes
 from checkpoints.quantized.quantized_weight import Misfit
+
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
 
 BLOCK = 64
 _BYTES = np.dtype(np.uint8)
@@ -59,6 +63,19 @@ class Nf4Form:
         """See `Coding`."""
         codes, factors = self._codes(rows)
         return Nf4Grid().values(codes, (factors[..., None],)).reshape(rows.shape)
+
+    def block_form(self) -> "BlockForm":
+        """See `BlockCoding`."""
+        from pallas_kernels.block_forms.table_forms import table_form
+
+        form = table_form("NF4", tuple(VALUES.tolist()), BLOCK)
+        assert form is not None
+        return form
+
+    def fields(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """See `BlockCoding`."""
+        codes, factors = self._codes(rows)
+        return packed_codes(self.block_form(), codes.reshape(rows.shape)) | {"scales": factors}
 
     def _codes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(codes [N, blocks, BLOCK], factors [N, blocks])."""

@@ -33,7 +33,7 @@ ONE = abstract_mesh(1)
 
 def coded_while_loading(config: EngineConfig, source: ModelSource, device: DeviceKind | jax.Device) -> ModelSource:
     """The source with codes of `config.quantization`, which stay packed where the device multiplies them, and are
-    decoded where nothing does (nf4, fp8). Raises ConfigError where neither is possible."""
+    decoded where nothing does (fp8). Raises ConfigError where neither is possible."""
     name = config.quantization
     coding = cast(Coding, FORMS[name])
     if source.checkpoint is not None and source.checkpoint.spelling == "orbax":

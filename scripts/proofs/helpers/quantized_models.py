@@ -17,7 +17,7 @@ from scripts.proofs.helpers.stored_rows import ROOT, STORE, state_of_sources
 PIECE_LEN, NUM_PIECES = 512, 40
 CALIBRATION_CHARS = 200_000
 """Of the end: more than the 128 pieces of 256 tokens that `jaxserve quantize` reads."""
-CALIBRATED = ("gptq-", "awq-")
+CALIBRATED = ("gptq-", "awq-", "nf4")
 
 
 def quality(scheme: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def written(model, folder, name):
 
 @pytest.mark.parametrize("name", ["int4-g64", "nf4", "fp8"])
 def test_weights_are_those_of_a_file_that_is_written(name, model, tmp_path):
-    is_packed = name.startswith("int4")
+    is_packed = name != "fp8"
     wanted, theirs = leaves_of(written(model, tmp_path / "out", name), "packed" if is_packed else "dense")
     found, ours = leaves_of(model, name)
     assert (found.own, found.decoded) == (wanted.own, "" if is_packed else name)
@@ -107,14 +107,18 @@ def test_random_weights_have_codes_where_these_are_kept():
     assert {path.rpartition("/")[2] for path, _ in on_gpu.own} == {"qkv", "o", "gate_up", "down"}
     assert on_gpu.decoded == ""
     with pytest.raises(ConfigError, match="would not change the size of random weights"):
-        packing_on(H100, "llama-3-8b", "nf4", load_format="dummy")
+        packing_on(H100, "llama-3-8b", "fp8", load_format="dummy")
 
 
 def test_what_has_no_product_or_no_codes_is_refused_by_name(model, tmp_path):
     advice = "name int8 or w8a8, or load what `jaxserve quantize` writes"
     with pytest.raises(ConfigError, match=rf"'int4-g64': the codes are not multiplied here \(.*A100.*\): {advice}"):
         packing_on(A100, "llama-3-8b", "int4-g64", load_format="dummy")
-    assert packing_on(A100, str(model), "nf4").decoded == "nf4"
+    with pytest.raises(
+        ConfigError, match=rf"'nf4': the codes are not multiplied here \(it looks no values up.*\): {advice}"
+    ):
+        packing_on(H100, "llama-3-8b", "nf4", load_format="dummy")
+    assert packing_on(A100, str(model), "fp8").decoded == "fp8"
     with pytest.raises(ConfigError, match="layers/global/gate_up has 576 inputs, no multiple of 128"):
         packing_on(DeviceKind("cpu"), "smollm2-135m", "int4-g128", load_format="dummy")
     with pytest.raises(ConfigError, match=r"'gptq-g64': must be one of .*; `jaxserve quantize` writes this one"):
