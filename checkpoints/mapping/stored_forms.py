@@ -28,7 +28,7 @@ def stored_forms(
     found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None, bytes]]] = defaultdict(list)
     for name, info in file.tensors.items():
         matches = [(rule, layer) for rule in rules if (layer := rule.match(name)) is not None]
-        if not matches or matches[0][0].path is None or len(info.shape) != 2:
+        if not matches or matches[0][0].path is None or len(info.shape) != 2 or 0 in info.shape:
             continue
         rule, layer = matches[0]
         path = rule.leaf(layer)

@@ -90,7 +90,10 @@ class FourBitWeight:
         from pallas_kernels.block_forms.table_forms import nested_form, table_form
 
         num_in, block = self.info.shape[1], self.state.block_len
-        plain = None if num_in % block else table_form(self.info.dtype, _table(file, self.values), block)
+        values = _table(file, self.values)
+        if num_in % block or not np.isfinite(values).all():
+            return None
+        plain = table_form(self.info.dtype, values, block)
         if plain is None or self.nested is None:
             return plain
         return nested_form(plain, _table(file, self.nested[0]), self._outer_len, num_in)

@@ -22,7 +22,7 @@ LARGEST_SCALE = 65504.0  # of float16
 
 @dataclass(frozen=True, slots=True)
 class GgmlBlocks:
-    """name: of the type. layout: of a block's bytes. encoded: (scales [n, 1], codes [n, 32]) of blocks [n, 32]."""
+    """name: of the type. layout: of a block's bytes. encoded: (scales [n, 1], codes as in layout) of blocks [n, 32]."""
 
     name: str
     layout: np.dtype[np.void]
@@ -62,8 +62,9 @@ def _four_bits(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _inverse(scales: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return np.where(scales == 0, np.float32(0), np.float32(1) / scales)
+    with np.errstate(divide="ignore", over="ignore"):
+        found = np.float32(1) / scales
+    return np.where(np.isfinite(found), found, np.float32(0))  # such scales are 0 in float16
 
 
 GGML_BLOCKS = {

@@ -33,7 +33,9 @@ def convert_to_gguf(
     The file appears when it is complete: an interrupted run begins anew. For what is in memory and for progress see
     `write_blocks`. Raises `CheckpointError` and `ConfigError` for what has no such form, and where `path` exists.
     """
-    if path.is_dir() or (path.exists() and not is_overwritten):
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder: name a file")
+    if path.exists() and not is_overwritten:
         raise CheckpointError(f"{path} exists: name another file, or --overwrite it")
     if path.resolve() in {file.resolve() for file in source.files}:
         raise CheckpointError(f"{path} is the source itself: name another file")
@@ -50,7 +52,10 @@ def convert_to_gguf(
             **tokenizer,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_blocks(path, BLOCK_TYPES[scheme], tree, rules, leaves, metadata, tables, progress)
+        try:
+            write_blocks(path, BLOCK_TYPES[scheme], tree, rules, leaves, metadata, tables, progress)
+        except (ValueError, OverflowError) as error:  # the source's own metadata may have other numbers
+            raise CheckpointError(f"{path} cannot be written: {error}") from error
     return reason
 
 

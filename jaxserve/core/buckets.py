@@ -56,8 +56,10 @@ class Bucket:
         return self.max_rounds * (1 + self.max_drafts) if self.only_decodes else self.num_tokens
 
     def __str__(self) -> str:
+        """The name of its program, which depends on all of this."""
         kind = "decode" if self.is_decode else "verify" if self.is_verify else "mixed"
-        return f"{kind}[tokens={self.num_tokens}, rows={self.num_rows}, page_columns={self.num_columns}]"
+        rounds = f", rounds={self.max_rounds}" if self.only_decodes and self.max_rounds != MAX_ROUNDS else ""
+        return f"{kind}[tokens={self.num_tokens}, rows={self.num_rows}, page_columns={self.num_columns}{rounds}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ class LoadedModel:
         if packing.decoded:
             form += f"{' and others' if form else ''} decoded from {packing.decoded}"
             found = "; ".join(f"{path}: {reason}" for path, reason in packing.reasons)
-            found = found or ("faster than packed" if device.platform == "cpu" else "")
+            is_choice = self.config.quantization == "auto" and device.platform == "cpu"
+            found = found or ("faster than packed" if is_choice else "")
             form += f" ({found})" if found else ""
         lost = f" ({sizes.lost_pages} fewer than planned: memory ran out)" if sizes.lost_pages else ""
         return (

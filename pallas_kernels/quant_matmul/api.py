@@ -49,5 +49,5 @@ def quant_matmul(
     """
     if isinstance(stack, BlockTensor) and stack.order is not None:
         order = lax.dynamic_index_in_dim(jnp.asarray(stack.order), layer, keepdims=False)
-        x, stack = x.at[:, order].get(mode="promise_in_bounds"), replace(stack, order=None)
+        x, stack = x.at[:, order].get(mode="clip"), replace(stack, order=None)
     return dispatch("quant_matmul", IMPLEMENTATIONS, spec.backend, x, stack, layer, spec, bias=bias)

@@ -1,4 +1,5 @@
-"""Device: multi-step decoding: a loop of decode rounds in one step, until every row of the batch has finished.
+"""Device: multi-step decoding: a loop of decode rounds in one step, until every row of the batch has finished; without
+a loop, if the bucket has one round.
 
 A row finishes with its last planned round, with a stop token, or when its logits are not finite. The batch keeps its
 shape, so a finished row repeats its last round: it reads the same token at the same position, rewrites identical KV,
