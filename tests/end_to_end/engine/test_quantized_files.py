@@ -74,6 +74,7 @@ def test_other_files_are_dense_and_cannot_stay_packed(quantized, tmp_path):
     assert convert([str(quantized[1]), str(mixed), "--quiet"]) == 0
     for folder in (checkpoint(FAMILY), tmp_path / "fp8", mixed):
         assert not is_packed(next(iter(pure.load(str(folder)).params["layers"].values()))["down"])
+    for folder in (checkpoint(FAMILY), mixed):  # FP8 stays packed if that is asked for (`test_packed_groups.py`)
         with pytest.raises(ConfigError, match="quantization='packed' keeps weights as the file has them") as refusal:
             LLM(str(folder), quantization="packed", **OPTIONS)
         assert refusal.value.param == "quantization"
