@@ -112,14 +112,17 @@ def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
 
 
 def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
-    """A GPU copies scales only if those of a row have 16 bytes."""
+    """Rows of scales that have fewer than 16 bytes are copied whole on a GPU."""
     write_model(tmp_path / "model", floats_and_ints)
     config = EngineConfig.create(str(tmp_path / "model"), quantization="packed")
     with open_model(config) as source:
         kept = with_packing(config, source, DeviceKind("tpu", "TPU v6 lite")).packing
         assert {path.rpartition("/")[2] for path, _ in kept.own} == {"qkv", "o", "gate_up", "down"}
-        with pytest.raises(ConfigError, match="FP8-g128 has rows of 4 bytes of scales"):
-            with_packing(config, source, DeviceKind("gpu", "NVIDIA H200"))
+        kept = with_packing(config, source, DeviceKind("gpu", "NVIDIA H200")).packing
+        assert {path.rpartition("/")[2] for path, _ in kept.own} == {"gate_up", "down"}
+        assert {path.rpartition("/")[2] for path, _ in kept.reasons} == {"qkv", "o"}, "groups of few integers"
+        with pytest.raises(ConfigError, match="blocks are for CPUs, TPUs and Hopper GPUs"):
+            with_packing(config, source, DeviceKind("gpu", "NVIDIA A100"))
 
 
 def test_devices_have_whole_groups(tmp_path):
