@@ -110,8 +110,18 @@ def _score_blocks(
     num_rows = len(rows[0])
     size = math.gcd(num_rows, BLOCK_ROWS)
 
+    def split(a: jax.Array) -> jax.Array:
+        return a.reshape(num_rows // size, size, *a.shape[1:])
+
+    def join(a: jax.Array) -> jax.Array:
+        return a.reshape(num_rows, *a.shape[2:])
+
+    if settings.model.mesh.devices.flat[0].platform != "gpu":
+        return jax.tree.map(join, lax.map(score, jax.tree.map(split, rows)))
+
+    # On a GPU gathered and scattered: a CUDA graph cannot hold the copies that slices become (jaxlib 0.11.2). Several
+    # TPUs would exchange more.
     def add_block(block: jax.Array, found: DeviceLogprobs) -> DeviceLogprobs:
-        # Gathered and scattered: a CUDA graph cannot hold the copies that slices become (jaxlib 0.11.2).
         own = block * size + jnp.arange(size)
         scored = score(tuple(array[own] for array in rows))
         chosen, ranks, top_ids, top = (array.at[own].set(new) for array, new in zip(found, scored, strict=True))
