@@ -89,6 +89,11 @@ class Buckets:
             b for i, b in enumerate(smallest) if all(b.num_tokens < wider.num_tokens for wider in smallest[i + 1 :])
         ]
 
+    @property
+    def max_rounds(self) -> int:
+        """Rounds of a step in which all rows decode."""
+        return self.decode[0].max_rounds
+
     def all(self) -> list[Bucket]:
         return [*self.decode, *self.mixed, *self.verify]
 

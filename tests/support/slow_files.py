@@ -1,6 +1,6 @@
 """pytest plugin: prints the ten slowest test files, and fails the run if one takes more than `--max-file-share` of it.
 
-A share instead of seconds: the same file took 40 s alone on one machine and 99 s beside others in CI.
+A share instead of seconds: the same file took 40 s on an idle machine and 99 s on a loaded one.
 """
 
 from collections import Counter

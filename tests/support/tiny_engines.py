@@ -89,7 +89,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         earlier_outputs=make_earlier_outputs(whole.config.speculation),
         kv_policy=StreamingPolicy(whole.config.streaming) if whole.config.streaming is not None else None,
     )
-    engine = Engine(scheduler, parts.runner, max_rounds=parts.spec.buckets.decode[0].max_rounds)
+    engine = Engine(scheduler, parts.runner, max_rounds=parts.spec.buckets.max_rounds)
     spec = replace(parts.spec, sizes=sizes)
     fields = scheduler.state.policy.fields
     processor = replace(parts.input_processor, scheduling_fields=fields) if fields else parts.input_processor

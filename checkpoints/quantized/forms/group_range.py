@@ -27,8 +27,8 @@ def squared(errors: Float[np.ndarray, "N G K"]) -> Float[np.ndarray, "N G"]:
 def by_importance(importance: Float[np.ndarray, "I"], group_len: int) -> Loss:
     """The `Loss` of products with inputs that have nothing in common; importance: the sum of x² of each input x."""
     # Over its mean: a sum of squares in float32 could overflow, and groups without importance have the widest range.
-    factors = (importance / max(importance.mean(), TINY)).astype(np.float32).reshape(-1, group_len)
-    return lambda errors: squared(errors * np.sqrt(factors))
+    factors = np.sqrt(importance / max(importance.mean(), TINY)).astype(np.float32).reshape(-1, group_len)
+    return lambda errors: squared(errors * factors)
 
 
 def by_products(hessian: Float[np.ndarray, "I I"], group_len: int) -> Loss:

@@ -134,8 +134,7 @@ def assemble(
         kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
     )
-    max_rounds = spec.buckets.decode[0].max_rounds
-    engine = Engine(scheduler, runner, max_rounds=max_rounds, is_overlapped=config.async_scheduling)
+    engine = Engine(scheduler, runner, max_rounds=spec.buckets.max_rounds, is_overlapped=config.async_scheduling)
     input_processor = InputProcessor(
         tokenizer=text.tokenizer,
         eos_ids=eos_ids(model, text.tokenizer, text.generation_config),
