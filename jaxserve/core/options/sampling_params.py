@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.core.did_you_mean import did_you_mean
 from jaxserve.core.errors import RequestError
@@ -18,6 +18,7 @@ from jaxserve.core.options.sampling_checks import (
     strings,
     token_ids,
 )
+from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 
 MAX_N = 128
 MAX_STOP_STRINGS = 64
@@ -31,7 +32,7 @@ MIN_TEMPERATURE = 1e-2  # below it logits / temperature leave the range where a 
 UNSUPPORTED = frozenset(
     "best_of extra_args flat_logprobs guided_decoding length_penalty logits_processors logprob_token_ids output_kind "
     "prompt_logprob_start prompt_logprob_token_ids repetition_detection routed_experts_prompt_start "
-    "stream_interval structured_outputs thinking_token_budget trace_decode_token_ids "
+    "stream_interval thinking_token_budget trace_decode_token_ids "
     "truncate_prompt_tokens use_beam_search watermarking".split()
 )
 OTHER_NAMES = {
@@ -71,6 +72,7 @@ class SamplingParams:
     logit_bias: added to the logits of token ids, clamped to [-100, 100]. allowed_token_ids: only these are drawn.
     bad_words: none of these is generated. skip_reading_prefix_cache: compute the whole prompt, even if it is cached;
     None is False.
+    structured_outputs: the form that the text must have: a `StructuredOutputsParams`, or a mapping of its fields.
     kv_policy, speculation: False: without the engine's KV policy, and without drafts; None: as the engine.
     """
 
@@ -98,6 +100,7 @@ class SamplingParams:
     allowed_token_ids: Collection[int] | None = None
     bad_words: Sequence[str] | None = None
     skip_reading_prefix_cache: bool | None = None
+    structured_outputs: StructuredOutputsParams | Mapping[str, Any] | None = None
     kv_policy: bool | None = None
     speculation: bool | None = None
 
@@ -130,6 +133,11 @@ class SamplingParams:
     def num_sequences(self) -> int:
         """Samples that are computed: greedy ones are equal, so one is repeated."""
         return 1 if self.is_greedy else self.n
+
+    @property
+    def constraint(self) -> StructuredOutputsParams | None:
+        """`structured_outputs`, as it is after construction."""
+        return cast(StructuredOutputsParams | None, self.structured_outputs)
 
     def validate_for(self, vocab_size: int, max_logprobs: int, max_model_len: int) -> None:
         """Raise `RequestError` for ids outside the vocabulary, and log-probabilities or min_tokens above a limit.
@@ -211,6 +219,7 @@ _CHECKS = {
     "allowed_token_ids": optional(_allowed_token_ids),
     "bad_words": strings(MAX_BAD_WORDS),
     "skip_reading_prefix_cache": optional(boolean),
+    "structured_outputs": optional(lambda _, value: StructuredOutputsParams.read(value)),
     "kv_policy": optional(boolean),
     "speculation": optional(boolean),
 }
