@@ -134,7 +134,7 @@ GRAMMAR_FAULTS = {
 @pytest.mark.parametrize("fault", GRAMMAR_FAULTS)
 def test_the_fuzz_finds_a_fault_of_grammars(fault):
     with patch.object(*GRAMMAR_FAULTS[fault]), pytest.raises((EngineDeadError, AssertionError)):
-        fuzz("grammars, ample", seed=0, **CALM).check_outputs()
+        fuzz("grammars, ample", seed=1, **CALM).check_outputs()
 
 
 def pin_nothing(host, keys):
