@@ -94,7 +94,7 @@ class Server:
             message = self._starts.get()
             try:
                 matcher = self._grammar(message["key"]).deep_copy()
-                item = SequenceMatcher(matcher, message["eos_ids"])
+                item = SequenceMatcher(matcher, message["eos_ids"], message["forces"])
                 item.consume(message["tokens"], self._table.end_id)
                 self._table.matchers[message["id"]] = item
                 if message["id"] not in self._wanted:  # dropped meanwhile

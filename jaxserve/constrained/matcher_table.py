@@ -12,10 +12,11 @@ from jaxserve.constrained.mask_memory import MaskMemory
 
 @dataclass(slots=True)
 class SequenceMatcher:
-    """eos_ids: tokens that end this sequence. error: why it cannot go on."""
+    """eos_ids: tokens that end this sequence. forces: whether tokens are forced. error: why it cannot go on."""
 
     matcher: LLMatcher
     eos_ids: Sequence[int]
+    forces: bool
     error: str | None = None
 
     def consume(self, tokens: Sequence[int], end_id: int) -> None:
@@ -42,12 +43,13 @@ class MatcherTable:
         self._executor = LLExecutor(num_threads)
 
     def advance(self, tokens: Sequence[tuple[int, Sequence[int]]], first_row: int) -> list[list[Any]]:
-        """[forced tokens, is complete, error] of each (sequence, tokens drawn); its mask lies in the next row."""
+        """[forced tokens, is complete, error] of each (sequence, tokens drawn); its mask lies in the next row. Nothing is
+        forced where nothing was drawn: what follows the prompt is to be drawn."""
         items = [self.matchers[sequence_id] for sequence_id, _ in tokens]
         forced: list[list[int]] = []
         for item, (_, drawn) in zip(items, tokens, strict=True):
             item.consume(drawn, self.end_id)
-            forced.append(item.take_forced())
+            forced.append(item.take_forced() if item.forces and drawn else [])
         self.fill(items, first_row)
         return [
             [ids, item.error is None and item.matcher.is_stopped(), item.error]

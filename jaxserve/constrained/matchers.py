@@ -43,6 +43,7 @@ class Advance:
 class _Tracked:
     key: str
     eos_ids: tuple[int, ...]
+    forces: bool
     tokens: list[int] = field(default_factory=list[int])
     is_ready: bool = False
     error: str | None = None
@@ -72,11 +73,13 @@ class Matchers:
         self._process: GrammarProcess | None = None
         self._tracked: dict[int, _Tracked] = {}
 
-    def start(self, sequence_id: int, params: StructuredOutputsParams, eos_ids: Iterable[int]) -> None:
+    def start(
+        self, sequence_id: int, params: StructuredOutputsParams, eos_ids: Iterable[int], *, forces: bool
+    ) -> None:
         """Follow a sequence that has no tokens yet. Returns at once; its grammar is compiled meanwhile. eos_ids: the
         tokens that end it; they are allowed exactly where its text may end."""
         assert sequence_id not in self._tracked
-        self._tracked[sequence_id] = item = _Tracked(params.key, tuple(eos_ids))
+        self._tracked[sequence_id] = item = _Tracked(params.key, tuple(eos_ids), forces)
         try:
             self._running().send(_start_message(sequence_id, item), self._step_limit_s)
         except LostProcess:
@@ -218,4 +221,4 @@ class Matchers:
 
 
 def _start_message(sequence_id: int, item: _Tracked) -> dict[str, Any]:
-    return {"do": "start", "id": sequence_id, "key": item.key, "eos_ids": item.eos_ids, "tokens": item.tokens}
+    return {"do": "start", "id": sequence_id, "key": item.key, "eos_ids": item.eos_ids, "forces": item.forces, "tokens": item.tokens}
