@@ -4,7 +4,7 @@ from collections import OrderedDict
 from threading import Lock
 
 from jaxserve.constrained.grammar_vocabulary import GrammarVocabulary
-from jaxserve.constrained.killable_process import GrammarProcess, LostProcess
+from jaxserve.constrained.killable_process import GrammarProcess, LostProcess, NoProcess
 from jaxserve.constrained.mask_memory import MaskMemory
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.structured_outputs import PARAM, StructuredOutputsParams
@@ -68,6 +68,8 @@ class GrammarCompiler:
                 self._process = GrammarProcess(self._vocabulary, masks, self._memory_limit, num_threads=1)
             self._process.send({"do": "check", "key": key}, self._time_limit_s)
             reason = self._process.receive(self._time_limit_s)["error"]
+        except NoProcess as error:
+            raise RuntimeError(f"structured outputs: a constraint {error}") from None
         except LostProcess as error:
             self._process = None
             # A process that served others may have been lost before this constraint, or by what they left in it.

@@ -50,6 +50,7 @@ class Server:
         tokens = CanonicalTokenizer(record.token_bytes, record.vocab_size, record.tokenizer_json)
         self._tokenizer = LLTokenizer(cast(Any, tokens))
         tokens.fallback = self._tokenizer.greedy_tokenize
+        self._tokens = tokens.tokens
         self._channel, self._sending = channel, Lock()
         memory = MaskMemory(masks, record.num_row_words)
         self._table = MatcherTable(memory, record.vocab_size, num_threads)
@@ -83,18 +84,19 @@ class Server:
 
     def _advance(self, message: Message) -> Message:
         self._table.masks.grow(message["num_rows"])
-        return {"rows": self._table.advance(message["tokens"], message["first_row"])}
+        return {"rows": self._table.advance(message["tokens"])}
 
     def _along(self, message: Message) -> Message:
         self._table.masks.grow(message["num_rows"])
-        return {"num_legal": self._table.along(message["id"], message["drafts"], message["first_row"])}
+        return {"num_legal": self._table.along(message["id"], message["drafts"])}
 
     def _start_each(self) -> None:
         while True:
             message = self._starts.get()
             try:
                 matcher = self._grammar(message["key"]).deep_copy()
-                item = SequenceMatcher(matcher, message["eos_ids"], message["forces"])
+                ends = frozenset[int](message["eos_ids"])
+                item = SequenceMatcher(matcher, ends, any(self._tokens[i] for i in ends), message["forces"])
                 item.consume(message["tokens"], self._table.end_id)
                 self._table.matchers[message["id"]] = item
                 if message["id"] not in self._wanted:  # dropped meanwhile

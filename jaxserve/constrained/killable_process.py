@@ -34,6 +34,10 @@ class LostProcess(Exception):
         self.was_late = was_late
 
 
+class NoProcess(LostProcess):
+    """The process cannot start, whatever it is asked."""
+
+
 class GrammarProcess:
     """A process with the vocabulary and the mask rows. memory_limit: bytes that it may allocate beyond its start."""
 
@@ -59,7 +63,7 @@ class GrammarProcess:
         )
         theirs.close()
         weakref.finalize(self, _end, self.process, ours, self._errors)
-        self._is_ready = False
+        self.is_ready = False
 
     def send(self, message: dict[str, Any], limit_s: float) -> None:
         """Raises `LostProcess` where the process does not take it in time."""
@@ -80,9 +84,9 @@ class GrammarProcess:
         """A message that has arrived."""
         try:
             message = self._channel.receive(0)
-            if self._is_ready:
+            if self.is_ready:
                 return message
-            self._is_ready = True
+            self.is_ready = True
             return self.poll()
         except TimeoutError:
             return None
@@ -94,9 +98,9 @@ class GrammarProcess:
         self.process.wait()
 
     def _wait_until_ready(self) -> None:
-        if not self._is_ready:
+        if not self.is_ready:
             self._channel.receive(START_LIMIT_S)
-            self._is_ready = True
+            self.is_ready = True
 
     def _lost(self, error: Exception, limit_s: float) -> LostProcess:
         if isinstance(error, TimeoutError):
@@ -111,8 +115,8 @@ class GrammarProcess:
         text = os.pread(self._errors, 1 << 16, 0).decode(errors="replace")
         if code == OUT_OF_MEMORY or "memory allocation of" in text:
             return LostProcess(f"needs too much memory: more than {self._memory_limit >> 20} MiB")
-        if not self._is_ready:
-            raise RuntimeError(f"the grammar process cannot start, it ended with code {code}: {text[-2000:]}")
+        if not self.is_ready and code > 0:
+            return NoProcess(f"has no process, which ended with code {code} at its start: {text[-2000:]}")
         name = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
         return LostProcess(f"ended its process with {name}")
 
