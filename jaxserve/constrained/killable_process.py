@@ -63,7 +63,7 @@ class GrammarProcess:
         )
         theirs.close()
         weakref.finalize(self, _end, self.process, ours, self._errors)
-        self.is_ready = False
+        self.ready_s: float | None = None  # when it had read the vocabulary, on the monotonic clock
 
     def send(self, message: dict[str, Any], limit_s: float) -> None:
         """Raises `LostProcess` where the process does not take it in time."""
@@ -84,9 +84,9 @@ class GrammarProcess:
         """A message that has arrived."""
         try:
             message = self._channel.receive(0)
-            if self.is_ready:
+            if self.ready_s is not None:
                 return message
-            self.is_ready = True
+            self.ready_s = monotonic()
             return self.poll()
         except TimeoutError:
             return None
@@ -98,9 +98,9 @@ class GrammarProcess:
         self.process.wait()
 
     def _wait_until_ready(self) -> None:
-        if not self.is_ready:
+        if self.ready_s is None:
             self._channel.receive(START_LIMIT_S)
-            self.is_ready = True
+            self.ready_s = monotonic()
 
     def _lost(self, error: Exception, limit_s: float) -> LostProcess:
         if isinstance(error, TimeoutError):
@@ -115,7 +115,7 @@ class GrammarProcess:
         text = os.pread(self._errors, 1 << 16, 0).decode(errors="replace")
         if code == OUT_OF_MEMORY or "memory allocation of" in text:
             return LostProcess(f"needs too much memory: more than {self._memory_limit >> 20} MiB")
-        if not self.is_ready and code > 0:
+        if self.ready_s is None and code > 0:
             return NoProcess(f"has no process, which ended with code {code} at its start: {text[-2000:]}")
         name = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
         return LostProcess(f"ended its process with {name}")

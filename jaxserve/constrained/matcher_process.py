@@ -73,7 +73,7 @@ class MatcherProcess:
         try:
             while self._process is not None and (message := self._process.poll()) is not None:
                 self._note_start(message)
-            if self._process is not None and self._progress_s + self._limit_of_start_s(self._process) < monotonic():
+            if self._process is not None and self._is_late(self._process):
                 self._end_late_compilation()
         except LostProcess:
             self._process = None
@@ -153,10 +153,13 @@ class MatcherProcess:
         if sequence is not None:
             sequence.is_ready, sequence.error = True, message["error"]
 
-    def _limit_of_start_s(self, process: GrammarProcess) -> float:
+    def _is_late(self, process: GrammarProcess) -> bool:
+        """Whether a grammar is compiled for too long. Before the first, the process reads its vocabulary."""
         if all(sequence.is_ready for sequence in self.sequences.values()):
-            return float("inf")
-        return self._compile_limit_s if process.is_ready else START_LIMIT_S + self._compile_limit_s
+            return False
+        if process.ready_s is None:
+            return monotonic() > self._progress_s + START_LIMIT_S
+        return monotonic() > max(self._progress_s, process.ready_s) + self._compile_limit_s
 
     def _end_late_compilation(self) -> None:
         """Grammars are compiled in the order in which sequences were added: the first that is not ready is late."""
