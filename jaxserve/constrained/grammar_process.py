@@ -8,7 +8,6 @@ grammars, which llguidance does without Python's lock, so sequences that run do 
 import os
 import resource
 import socket
-import sys
 from collections import OrderedDict
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -136,7 +135,3 @@ def _limit_memory(num_bytes: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = used + num_bytes if hard == resource.RLIM_INFINITY else min(used + num_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:6]))

@@ -46,24 +46,26 @@ class GrammarProcess:
         self._channel = MessageChannel(ours)
         self._errors = os.memfd_create("errors")
         self._memory_limit = memory_limit
-        inherited = (theirs.fileno(), vocabulary.file, masks.descriptor)
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", "-B", "-c", PROGRAM),
-                *map(str, (*inherited, memory_limit, num_threads)),
-                *_import_roots(),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            pass_fds=inherited,
-            env={"MALLOC_ARENA_MAX": "2", "RAYON_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"},
-            cwd="/",
-            start_new_session=True,  # Ctrl-C in a terminal reaches the engine only
-        )
-        theirs.close()
-        weakref.finalize(self, _end, self.process, ours, self._errors)
         self.ready_s: float | None = None  # when it had read the vocabulary, on the monotonic clock
+        inherited = (theirs.fileno(), vocabulary.file, masks.descriptor)
+        try:
+            self.process = subprocess.Popen(
+                command(*inherited, memory_limit, num_threads),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=inherited,
+                env={"MALLOC_ARENA_MAX": "2", "TOKENIZERS_PARALLELISM": "false"},  # an arena takes 64 MiB of addresses
+                cwd="/",
+                start_new_session=True,  # Ctrl-C in a terminal reaches the engine only
+            )
+        except OSError as error:
+            ours.close()
+            os.close(self._errors)
+            raise NoProcess(f"has no process: {error}") from None
+        finally:
+            theirs.close()
+        weakref.finalize(self, _end, self.process, ours, self._errors)
 
     def send(self, message: dict[str, Any], limit_s: float) -> None:
         """Raises `LostProcess` where the process does not take it in time."""
@@ -128,8 +130,9 @@ def _end(process: "subprocess.Popen[bytes]", connection: socket.socket, errors: 
     os.close(errors)
 
 
-def _import_roots() -> list[str]:
-    """The folders of the modules that the process needs: nothing else is on its path."""
+def command(*values: int) -> list[str]:
+    """Starts `grammar_process.main` with these values; only the folders of modules that it needs are on its path."""
     specs = [find_spec(name) for name in ("llguidance", "tokenizers")]
     folders = [Path(str(spec.origin)).parents[1] for spec in specs if spec is not None]
-    return list(dict.fromkeys(map(str, (Path(__file__).parents[2], *folders))))
+    roots = dict.fromkeys(map(str, (Path(__file__).parents[2], *folders)))
+    return [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, *map(str, values), *roots]

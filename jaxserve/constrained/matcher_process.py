@@ -1,6 +1,7 @@
 """Host: `MatcherProcess`: the grammar process with the matchers of all sequences, and another one when it is lost."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -48,13 +49,18 @@ class MatcherProcess:
     def is_running(self) -> bool:
         return self._process is not None
 
+    def prepare(self) -> None:
+        """Start the process, if there is none and nothing that it would have to be told first; does not wait for it."""
+        if self._process is None and not self.sequences:
+            with suppress(LostProcess):
+                self._process = self._start()
+
     def add(self, sequence_id: int, sequence: TrackedSequence) -> None:
         """Returns at once; the process compiles the grammar meanwhile, one after the other."""
-        is_first = not self.sequences
+        if not self.sequences:
+            self.prepare()
         self.sequences[sequence_id] = sequence
         try:
-            if self._process is None and is_first:
-                self._process = self._start()
             if self._process is not None:  # otherwise the next step starts it, with all sequences
                 self._tell_start(self._process, sequence_id)
         except LostProcess:

@@ -155,8 +155,8 @@ def _cpu_s(matchers: Matchers) -> float:
     """Processor time of this process and the grammar process so far."""
     process = matchers._process._process  # pyright: ignore[reportPrivateUsage]
     assert process is not None
-    ticks = Path(f"/proc/{process.process.pid}/schedstat").read_text().split()[0]
-    return time.process_time() + int(ticks) / 1e9
+    threads = Path(f"/proc/{process.process.pid}/task").glob("*/schedstat")
+    return time.process_time() + sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def start_and_compile_s(vocabulary: GrammarVocabulary) -> tuple[dict[str, float], list[float]]:

@@ -226,9 +226,26 @@ def test_the_process_ends_with_its_parent(processes):
     assert processes[0].wait(10) == 0
 
 
-def test_without_a_process_sequences_end(processes, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "value"), [("PROGRAM", "raise SystemExit('no room')"), ("command", lambda *_: ["/no room"])]
+)
+def test_without_a_process_sequences_end(monkeypatch, name, value):
     matchers = Matchers(vocabulary())
-    monkeypatch.setattr("jaxserve.constrained.killable_process.PROGRAM", "raise SystemExit('no room')")
-    matchers.start(0, LETTERS, EOS_IDS)
-    assert "no room" in str(matchers.advance({0: ()})[0].error)
+    monkeypatch.setattr(f"jaxserve.constrained.killable_process.{name}", value)
+    for i in range(2):
+        matchers.start(i, LETTERS, EOS_IDS)
+        assert "no room" in str(matchers.advance({i: ()})[i].error)
+    matchers.drop(0)
+    matchers.drop(1)
+    monkeypatch.undo()
+    matchers.start(2, LETTERS, EOS_IDS)
+    assert matchers.advance({2: ()})[2].error is None
     matchers.close()
+
+
+def test_a_process_may_start_before_the_first_sequence(matchers, processes):
+    matchers.prepare()
+    matchers.prepare()
+    matchers.start(0, LETTERS, EOS_IDS)
+    assert matchers.advance({0: (D,)})[0].is_complete
+    assert len(processes) == 1
