@@ -26,7 +26,8 @@ MAX_THREADS = 8
 class Advance:
     """What follows a sequence's tokens.
 
-    forced: tokens that are the only continuation, as the tokenizer divides it; the matcher has consumed them.
+    forced: tokens that are the only continuation, as the tokenizer divides it; the matcher has consumed them, and they
+    need not be drawn (jump-forward).
     mask: uint32[ceil(V / 32)], bit i % 32 of word i // 32: token i may come next, after `forced`. Read-only; mostly the
     same array where equal. is_complete: nothing may follow but a token that ends the sequence, if it has any. error:
     why the sequence cannot go on and must end; the mask then allows nothing.
