@@ -17,12 +17,14 @@ MIN_ROWS = 16
 @dataclass(slots=True)
 class TrackedSequence:
     """All that a process needs to be told of a sequence. key: of its constraint; eos_ids: tokens that end it; tokens:
-    those so far, forced ones included. is_ready: its grammar is compiled, or there is an error."""
+    those so far, forced ones included. is_ready: its grammar is compiled, or there is an error. is_alone: it shares no
+    states of its grammar with other sequences, because these had too many."""
 
     key: str
     eos_ids: tuple[int, ...]
     tokens: list[int] = field(default_factory=list[int])
     is_ready: bool = False
+    is_alone: bool = False
     error: str | None = None
 
 
@@ -110,6 +112,17 @@ class MatcherProcess:
             self._note_start(answer)
         return answer
 
+    def start_alone(self, ids: Iterable[int]) -> None:
+        """Begin again with sequences that cannot go on, each with its grammar compiled anew."""
+        for sequence_id in ids:
+            sequence = self.sequences[sequence_id]
+            sequence.is_alone, sequence.is_ready, sequence.error = True, False, None
+            try:
+                if self._process is not None:
+                    self._tell_start(self._process, sequence_id)
+            except LostProcess:
+                self._process = None
+
     def restart(self) -> None:
         """Another process with all sequences and their tokens. A sequence at which that fails, too, gets an error."""
         self.close()
@@ -151,7 +164,8 @@ class MatcherProcess:
             self._progress_s = monotonic()
         sequence = self.sequences[sequence_id]
         values = {"key": sequence.key, "eos_ids": sequence.eos_ids, "tokens": sequence.tokens}
-        process.send({"do": "start", "id": sequence_id, **values}, self._step_limit_s)
+        message = {"do": "start", "id": sequence_id, "is_alone": sequence.is_alone, **values}
+        process.send(message, self._step_limit_s)
 
     def _note_start(self, message: dict[str, Any]) -> None:
         self._progress_s = monotonic()

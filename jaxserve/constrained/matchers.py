@@ -20,6 +20,7 @@ STEP_LIMIT_S = 1.0  # a row takes 50 µs; the rest is reserve for a busy machine
 COMPILE_LIMIT_S = 10.0  # a grammar was compiled once before, in at most half of it
 MEMORY_LIMIT = 4 << 30  # bytes beyond the vocabulary
 MAX_THREADS = 8
+EXHAUSTED = "lexer error"  # how reasons begin that concern all matchers that share a lexer
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +82,14 @@ class Matchers:
     def advance(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, Advance]:
         """Tells the matchers which tokens their sequences have got since the last call, () if none, and returns what
         follows. One message each way for all; waits for grammars that are not compiled yet."""
+        sequences = self._process.sequences
         for sequence_id, new in tokens.items():
-            self._process.sequences[sequence_id].tokens.extend(new)
-        nothing_new = dict.fromkeys(tokens, ())
-        try:
-            if self._process.is_running:
-                self._process.wait_for(tokens)
-                return self._advance(tokens)
-            self._process.restart()
-            return self._advance(nothing_new)
-        except LostProcess:
-            self._process.restart()
-        found: dict[int, Advance] = {}
-        for sequence_id in tokens:  # one by one, so that it is known at which the process fails
-            try:
-                found |= self._advance({sequence_id: ()})
-            except LostProcess as error:
-                self._process.fail(sequence_id, error)
-                self._process.restart()
-                found |= self._advance({sequence_id: ()})
+            sequences[sequence_id].tokens.extend(new)
+        found = self._advance(tokens)
+        exhausted = [i for i, row in found.items() if (row.error or "").startswith(EXHAUSTED)]
+        if again := [i for i in exhausted if not sequences[i].is_alone]:
+            self._process.start_alone(again)
+            found |= self._advance(dict.fromkeys(again, ()))
         return found
 
     def along(self, sequence_id: int, drafts: Sequence[int]) -> tuple[int, list[np.ndarray]]:
@@ -127,6 +117,27 @@ class Matchers:
         self._process.close()
 
     def _advance(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, Advance]:
+        """What follows, whatever happens to the process. tokens: new ones; they are among those of the sequences."""
+        nothing_new = dict.fromkeys(tokens, ())
+        try:
+            if self._process.is_running:
+                self._process.wait_for(tokens)
+                return self._ask(tokens)
+            self._process.restart()
+            return self._ask(nothing_new)
+        except LostProcess:
+            self._process.restart()
+        found: dict[int, Advance] = {}
+        for sequence_id in tokens:  # one by one, so that it is known at which the process fails
+            try:
+                found |= self._ask({sequence_id: ()})
+            except LostProcess as error:
+                self._process.fail(sequence_id, error)
+                self._process.restart()
+                found |= self._ask({sequence_id: ()})
+        return found
+
+    def _ask(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, Advance]:
         sequences = self._process.sequences
         live = [(i, list(new)) for i, new in tokens.items() if sequences[i].error is None]
         found: dict[int, Advance] = {}
@@ -134,9 +145,10 @@ class Matchers:
         if live:
             rows = self._process.ask("advance", len(live), tokens=live)["rows"]
         for row, ((sequence_id, _), (forced, is_complete, error)) in enumerate(zip(live, rows, strict=True)):
-            sequences[sequence_id].tokens.extend(forced)
             sequences[sequence_id].error = error
-            found[sequence_id] = Advance(tuple(forced), self._mask(row), is_complete, error)
+            if error is None:
+                sequences[sequence_id].tokens.extend(forced)
+                found[sequence_id] = Advance(tuple(forced), self._mask(row), is_complete, None)
         for sequence_id in tokens.keys() - found.keys():
             found[sequence_id] = Advance((), self._nothing, False, sequences[sequence_id].error)
         return found
