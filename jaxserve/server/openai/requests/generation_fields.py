@@ -1,4 +1,4 @@
-"""Host: `SamplingFields`: the fields shared by completions and chats, for sampling and for scheduling."""
+"""Host: `GenerationFields`, shared by all bodies that generate text; `SamplingFields`, by completions and chats."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -50,14 +50,10 @@ class StreamOptions(Body):
             raise ApiError(400, message, param="stream_options.include_obfuscation")
 
 
-class SamplingFields(Body):
-    """Ranges that are not given here are checked by `SamplingParams` and `SchedulingOptions`.
-
-    max_tokens: -1 for the rest of the context. stream_options: has no effect without `stream`.
-    """
+class GenerationFields(Body):
+    """Ranges that are not given here are checked by `SamplingParams` and `SchedulingOptions`."""
 
     model: str | None = None
-    n: int = Field(1, ge=1, le=MAX_N)
     temperature: float | None = Field(None, ge=0, le=MAX_TEMPERATURE)
     top_p: float | None = None
     top_k: int | None = None
@@ -70,9 +66,7 @@ class SamplingFields(Body):
     stop_token_ids: Items[int] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    max_tokens: int | None = Field(None, ge=-1)
     min_tokens: int = Field(0, ge=0)
-    prompt_logprobs: int | None = Field(None, ge=-1)
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     logit_bias: Annotated[dict[str, Any], WithJsonSchema(BIASES)] | None = None
@@ -82,21 +76,12 @@ class SamplingFields(Body):
     kv_policy: bool | None = None
     speculation: bool | None = None
     cache_salt: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")
-    truncate_prompt_tokens: int | None = Field(None, ge=-1)
-    truncation_side: str | None = Field(None, pattern="^(left|right)$")
     stream: bool = False
-    stream_options: StreamOptions | None = None
-    return_token_ids: bool = False
-    return_tokens_as_token_ids: bool = False
     request_id: str | None = Field(None, min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[\x21-\x7e]+$")
     priority: int | None = None
     tenant: str | None = Field(None, min_length=1, max_length=MAX_TENANT_CHARS)
     queue_timeout_s: float | None = None
     deadline_s: float | None = None
-
-    def model_post_init(self, _: Any) -> None:
-        if self.prompt_logprobs is not None and self.stream:
-            raise ApiError(400, "prompt_logprobs cannot be streamed: leave stream out", param="prompt_logprobs")
 
     def sampling_params(self, defaults: Mapping[str, Any], **others: Any) -> SamplingParams:
         """defaults: the server's, for fields that the client did not set. others: parameters that the endpoint derives
@@ -115,3 +100,20 @@ class SamplingFields(Body):
                 raise RequestError(f"deadline_s={deadline_s} is over this server's limit of {longest_s}", "deadline_s")
             options["deadline_s"] = deadline_s
         return options
+
+
+class SamplingFields(GenerationFields):
+    """max_tokens: -1 for the rest of the context. stream_options: has no effect without `stream`."""
+
+    n: int = Field(1, ge=1, le=MAX_N)
+    max_tokens: int | None = Field(None, ge=-1)
+    prompt_logprobs: int | None = Field(None, ge=-1)
+    truncate_prompt_tokens: int | None = Field(None, ge=-1)
+    truncation_side: str | None = Field(None, pattern="^(left|right)$")
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+
+    def model_post_init(self, _: Any) -> None:
+        if self.prompt_logprobs is not None and self.stream:
+            raise ApiError(400, "prompt_logprobs cannot be streamed: leave stream out", param="prompt_logprobs")
