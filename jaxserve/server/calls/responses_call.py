@@ -1,0 +1,67 @@
+"""Host: `responses_call`: a body of /v1/responses translated for the engine, on the path of chats."""
+
+import asyncio
+from typing import Any
+
+from jaxserve.core.errors import RequestError
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.engine.inputs.prompt import Prompt
+from jaxserve.server.calls.generation_call import GenerationCall, read_params, salted_call
+from jaxserve.server.openai.responses.openai_logprobs import TokenTexts
+from jaxserve.server.openai.responses_api.generated_response import GeneratedResponse
+from jaxserve.server.openai.responses_api.input_items import messages_of
+from jaxserve.server.openai.responses_api.response_head import ResponseHead
+from jaxserve.server.openai.responses_api.responses_body import ResponsesBody
+from jaxserve.server.server_state import ServerState
+
+
+async def responses_call(
+    state: ServerState, body: ResponsesBody, request_id: str, client: str | None = None
+) -> GenerationCall:
+    """client: as in `completion_call`."""
+    name = state.model_name(body.model)
+    params = await read_params(state, body, None, body.own_params)
+    state.engine.check_room(params.num_sequences)
+    prompt = await _prompt(state, body)
+    head = ResponseHead(f"resp_{request_id}", name, _echo(body, params))
+    texts = TokenTexts(state.engine.tokenizer, as_ids=False)
+    response = GeneratedResponse(head, texts, (body.top_logprobs or 0) if body.has_logprobs else None)
+    return salted_call(state, body, [prompt], params, response, response, client)
+
+
+async def _prompt(state: ServerState, body: ResponsesBody) -> Prompt:
+    messages = await asyncio.to_thread(messages_of, body.instructions or None, body.items)
+    try:
+        return await state.engine.render_chat(
+            messages,
+            chat_template_kwargs=state.config.default_chat_template_kwargs,
+            max_model_len=state.max_model_len,
+        )
+    except RequestError as error:
+        if (error.param or "").startswith("messages"):
+            raise RequestError(f"instructions and input, as messages: {error}", body.prompt_field) from error
+        raise
+
+
+def _echo(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:
+    """The fields by which a response repeats what was asked for."""
+    return {
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "max_tool_calls": None,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": True,
+        "previous_response_id": body.previous_response_id,
+        "prompt_cache_key": body.prompt_cache_key,
+        "reasoning": {"effort": None, "summary": None},
+        "safety_identifier": body.safety_identifier,
+        "service_tier": "default",
+        "temperature": params.temperature,
+        "text": {"format": {"type": "text"} if body.text is None else body.text.format},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": params.top_p,
+        "truncation": body.truncation,
+        "user": body.user,
+    }

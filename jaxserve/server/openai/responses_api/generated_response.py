@@ -1,0 +1,89 @@
+"""Host: `GeneratedResponse`: a response of /v1/responses from the engine's output, whole or as events."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from jaxserve.core.outputs import RequestOutput
+from jaxserve.server.http.error_responses import ApiError
+from jaxserve.server.http.sse_response import sse_event
+from jaxserve.server.openai.responses.envelope import Usage
+from jaxserve.server.openai.responses.openai_logprobs import TokenTexts, chat_logprobs
+from jaxserve.server.openai.responses_api.output_items import OutputItems
+from jaxserve.server.openai.responses_api.response_head import ResponseHead, usage_json
+
+Json = dict[str, Any]
+# OpenAI has no reason for a deadline or a full context, and strict clients refuse others.
+INCOMPLETE = {"length": "max_output_tokens", "timeout": "max_output_tokens"}
+
+
+class GeneratedResponse:
+    """num_top: candidates per token in log-probabilities, None without those. keep: called with the finished response.
+
+    A whole response is made of the same pieces as a streamed one: one piece.
+    """
+
+    def __init__(
+        self,
+        head: ResponseHead,
+        texts: TokenTexts,
+        num_top: int | None,
+        keep: Callable[[Json], None] = lambda _: None,
+    ):
+        self.usage = Usage(1)
+        self._head, self._texts, self._num_top, self._keep = head, texts, num_top, keep
+        self._output = OutputItems(head.response_id.partition("_")[2])
+        self._finish_reason: str | None = None
+        self._num_events = 0
+
+    def whole(self, outputs: list[RequestOutput]) -> Json:
+        (output,) = outputs
+        for _ in self._pieces(output):
+            pass
+        for _ in self._output.end(self._status):
+            pass
+        return self._finished()
+
+    def first(self) -> Iterable[bytes]:
+        for name in ("created", "in_progress"):
+            yield self._event({"type": f"response.{name}", "response": self._head.as_json("in_progress", [])})
+
+    def part(self, prompt_index: int, output: RequestOutput) -> Iterable[bytes]:
+        return map(self._event, self._pieces(output))
+
+    def last(self) -> Iterable[bytes]:
+        yield from map(self._event, self._output.end(self._status))
+        yield self._event({"type": f"response.{self._status}", "response": self._finished()})
+
+    def failed(self, error: ApiError) -> Iterable[bytes]:
+        """The response with what was finished; of all errors that OpenAI's clients know, only `server_error` fits."""
+        fields = {"code": "server_error", "message": error.body()["error"]["message"]}
+        usage = usage_json(self.usage, 0)
+        response = self._head.as_json("failed", self._output.items, usage=usage, error=fields)
+        yield self._event({"type": "response.failed", "response": response})
+
+    def _pieces(self, output: RequestOutput) -> Iterator[Json]:
+        """The events of a part of the output."""
+        self.usage.add(0, output)
+        for completion in output.outputs:
+            logprobs: list[Json] = []
+            if self._num_top is not None:
+                entries = completion.logprobs or []
+                logprobs = chat_logprobs(self._texts, completion.token_ids, entries, self._num_top)["content"]
+            if completion.text or logprobs:
+                yield from self._output.text(completion.text, logprobs)
+            self._finish_reason = completion.finish_reason
+
+    @property
+    def _status(self) -> str:
+        return "incomplete" if self._finish_reason in INCOMPLETE else "completed"
+
+    def _finished(self) -> Json:
+        incomplete, usage = INCOMPLETE.get(self._finish_reason or ""), usage_json(self.usage, 0)
+        response = self._head.as_json(self._status, self._output.items, usage=usage, incomplete=incomplete)
+        self._keep(response)
+        return response
+
+    def _event(self, event: Json) -> bytes:
+        numbered = {**event, "sequence_number": self._num_events}
+        self._num_events += 1
+        return sse_event(numbered, event["type"])
