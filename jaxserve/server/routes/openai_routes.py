@@ -23,8 +23,13 @@ def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["OpenAI"])
 
     for endpoint in ENDPOINTS:
-        streams = {"chunks": endpoint.chunks, "events": endpoint.events}
-        options = describe(endpoint.response, bodies=(endpoint.body_type,), statuses=(429,), **streams)
+        options = describe(
+            endpoint.response,
+            bodies=(endpoint.body_type,),
+            chunks=endpoint.chunks,
+            events=endpoint.events,
+            statuses=(429,),
+        )
         for path in endpoint.paths:
             router.post(path, description=endpoint.description, **options)(_route(state, endpoint))
 

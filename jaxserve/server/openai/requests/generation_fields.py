@@ -1,7 +1,7 @@
 """Host: `GenerationFields`, shared by all bodies that generate text; `SamplingFields`, by completions and chats."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -9,8 +9,16 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_checks import INT64, MAX_LOGIT_BIAS
 from jaxserve.core.options.sampling_params import MAX_BAD_WORDS, MAX_N, MAX_TEMPERATURE, SamplingParams
 from jaxserve.core.options.scheduling_options import MAX_TENANT_CHARS, SchedulingKwargs
+from jaxserve.core.options.structured_outputs import PARAM, StructuredOutputsParams
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import Body, Items, fields_set
+from jaxserve.server.openai.requests.response_format import (
+    FORMAT,
+    FORMATS,
+    STRUCTURED_OUTPUTS,
+    constraint_of,
+    of_response_format,
+)
 
 FILL_CONTEXT = -1  # as max_tokens: llama.cpp's clients send it
 MAX_STOPS = 16  # OpenAI allows four; lm-eval's tasks send up to six
@@ -51,8 +59,12 @@ class StreamOptions(Body):
 
 
 class GenerationFields(Body):
-    """Ranges that are not given here are checked by `SamplingParams` and `SchedulingOptions`."""
+    """Ranges that are not given here are checked by `SamplingParams` and `SchedulingOptions`.
 
+    format_field: OpenAI's field for the form of the output, by which errors call it.
+    """
+
+    format_field: ClassVar[str] = FORMAT
     model: str | None = None
     temperature: float | None = Field(None, ge=0, le=MAX_TEMPERATURE)
     top_p: float | None = None
@@ -72,6 +84,7 @@ class GenerationFields(Body):
     logit_bias: Annotated[dict[str, Any], WithJsonSchema(BIASES)] | None = None
     allowed_token_ids: Items[int] | None = None
     bad_words: Annotated[Items[str], Field(max_length=MAX_BAD_WORDS)] | None = None
+    structured_outputs: Annotated[dict[str, Any], WithJsonSchema(STRUCTURED_OUTPUTS)] | None = None
     skip_reading_prefix_cache: bool | None = None
     kv_policy: bool | None = None
     speculation: bool | None = None
@@ -87,9 +100,29 @@ class GenerationFields(Body):
         """defaults: the server's, for fields that the client did not set. others: parameters that the endpoint derives
         from fields of other names; they take precedence. Raises `RequestError`."""
         params = {**defaults, **fields_set(self, SAMPLING_FIELDS), **others}
+        params.setdefault(PARAM, constraint_of(self.structured_outputs, self.read_format(), self.format_field))
         if params.get("max_tokens") == FILL_CONTEXT:
             params["max_tokens"] = None
         return SamplingParams(**params)
+
+    @property
+    def has_format(self) -> bool:
+        """Whether the body has its field `format_field`."""
+        return False
+
+    def read_format(self) -> StructuredOutputsParams | None:
+        """What that field asks for; None for any text. Raises `RequestError` with the path of what is invalid."""
+        return None
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a form of the output may be asked for, which takes long to read where it is large."""
+        return self.structured_outputs is not None or self.has_format
+
+    @property
+    def constraint_field(self) -> str:
+        """The field that asks for it."""
+        return self.format_field if self.structured_outputs is None else PARAM
 
     def scheduling(self, longest_s: float | None) -> SchedulingKwargs:
         """The scheduling options. longest_s: the server's limit on deadlines, and the default deadline."""
@@ -106,6 +139,7 @@ class SamplingFields(GenerationFields):
     """max_tokens: -1 for the rest of the context. stream_options: has no effect without `stream`."""
 
     n: int = Field(1, ge=1, le=MAX_N)
+    response_format: Annotated[dict[str, Any], WithJsonSchema({"anyOf": list(FORMATS.values())})] | None = None
     max_tokens: int | None = Field(None, ge=-1)
     prompt_logprobs: int | None = Field(None, ge=-1)
     truncate_prompt_tokens: int | None = Field(None, ge=-1)
@@ -117,3 +151,10 @@ class SamplingFields(GenerationFields):
     def model_post_init(self, _: Any) -> None:
         if self.prompt_logprobs is not None and self.stream:
             raise ApiError(400, "prompt_logprobs cannot be streamed: leave stream out", param="prompt_logprobs")
+
+    @property
+    def has_format(self) -> bool:
+        return self.response_format is not None
+
+    def read_format(self) -> StructuredOutputsParams | None:
+        return None if self.response_format is None else of_response_format(self.response_format)

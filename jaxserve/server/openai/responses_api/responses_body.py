@@ -6,12 +6,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, PrivateAttr, WithJsonSchema
 
 from jaxserve.core.errors import RequestError
+from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.server.http.error_responses import ApiError, as_api_error
 from jaxserve.server.openai.requests.base_body import Body, Items
 from jaxserve.server.openai.requests.generation_fields import MAX_ID_CHARS, GenerationFields
 from jaxserve.server.openai.responses_api.input_item_schema import input_schema
 from jaxserve.server.openai.responses_api.input_items import Item, checked_items
-from jaxserve.server.openai.responses_api.text_format import TextConfig, constraint_of_text
+from jaxserve.server.openai.responses_api.text_format import PATH, TextConfig
 from jaxserve.server.openai.responses_api.unbuilt_fields import INSTEAD, NEUTRAL
 
 LOGPROBS = "message.output_text.logprobs"
@@ -41,6 +42,7 @@ class ResponsesBody(GenerationFields):
     prompt_field: ClassVar[str] = "input"
     misplaced: ClassVar[Mapping[str, str]] = INSTEAD
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = NEUTRAL
+    format_field: ClassVar[str] = PATH
     input: Annotated[Any, WithJsonSchema(input_schema())]
     instructions: str | None = None
     previous_response_id: str | None = Field(None, min_length=1, max_length=MAX_ID_CHARS + 5)
@@ -81,9 +83,16 @@ class ResponsesBody(GenerationFields):
         return LOGPROBS in (self.include or ())
 
     @property
+    def has_format(self) -> bool:
+        return self.text is not None
+
+    def read_format(self) -> StructuredOutputsParams | None:
+        return None if self.text is None else self.text.constraint()
+
+    @property
     def own_params(self) -> dict[str, Any]:
-        """Sampling parameters by fields that only this body has. Raises `RequestError`."""
-        params: dict[str, Any] = {"structured_outputs": constraint_of_text(self.text)}
+        """Sampling parameters by fields that only this body has."""
+        params: dict[str, Any] = {}
         if self.max_output_tokens is not None:
             params["max_tokens"] = self.max_output_tokens
         if self.has_logprobs:
