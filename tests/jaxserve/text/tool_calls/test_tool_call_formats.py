@@ -145,8 +145,17 @@ def test_the_same_is_found_for_any_division_of_the_text(name):
             assert parsed(answers, pieces).said == whole.said
 
 
-MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "```", "json", "<|python_tag|>", '"name": "add"', '"arguments": ')
-PARTS = st.sampled_from([*MARKS, *"\n {}[]()\"\\1-;<é", ", ", "name", "add", "a=1", "true"])
+MARKS = (
+    "<tool_call>",
+    "</tool_call>",
+    "[TOOL_CALLS]",
+    "```",
+    "json",
+    "<|python_tag|>",
+    '"name": "add"',
+    '"arguments": ',
+)
+PARTS = st.sampled_from([*MARKS, *'\n {}[]()"\\1-;<é', ", ", "name", "add", "a=1", "true"])
 
 
 @given(st.sampled_from(sorted(TOOL_CALL_FORMATS)), st.lists(PARTS, max_size=24))
