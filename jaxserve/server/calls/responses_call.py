@@ -7,12 +7,15 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.server.calls.generation_call import GenerationCall, read_params, salted_call
+from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts
 from jaxserve.server.openai.responses_api.generated_response import GeneratedResponse
-from jaxserve.server.openai.responses_api.input_items import messages_of
+from jaxserve.server.openai.responses_api.input_items import Item, Message, messages_of
+from jaxserve.server.openai.responses_api.kept_items import kept_items
 from jaxserve.server.openai.responses_api.response_head import ResponseHead
 from jaxserve.server.openai.responses_api.responses_body import ResponsesBody
 from jaxserve.server.server_state import ServerState
+from jaxserve.text.parsing.answer_format import AnswerFormat
 
 
 async def responses_call(
@@ -22,17 +25,36 @@ async def responses_call(
     name = state.model_name(body.model)
     params = await read_params(state, body, None, body.own_params)
     state.engine.check_room(params.num_sequences)
-    prompt = await _prompt(state, body)
-    head = ResponseHead(f"resp_{request_id}", name, _echo(body, params))
+    response_id = f"resp_{request_id}"
+    items, prompt = await _conversation(state, body, response_id, client)
+    head = ResponseHead(response_id, name, _echo(body, params))
     texts = TokenTexts(state.engine.tokenizer, as_ids=False)
-    response = GeneratedResponse(head, texts, (body.top_logprobs or 0) if body.has_logprobs else None)
+    num_top = (body.top_logprobs or 0) if body.has_logprobs else None
+
+    def keep(response: dict[str, Any]) -> None:
+        if body.store:
+            state.responses.put(client, response, items)
+
+    response = GeneratedResponse(head, texts, num_top, AnswerFormat(), keep)
     return salted_call(state, body, [prompt], params, response, response, client)
 
 
-async def _prompt(state: ServerState, body: ResponsesBody) -> Prompt:
-    messages = await asyncio.to_thread(messages_of, body.instructions or None, body.items)
+async def _conversation(
+    state: ServerState, body: ResponsesBody, response_id: str, client: str | None
+) -> tuple[list[Item], Prompt]:
+    """All items, those of the response that the body continues before its own, and the prompt that they are."""
+
+    def make() -> tuple[list[Item], list[Message]]:
+        items = kept_items(body.items, response_id.removeprefix("resp_"))
+        if body.previous_response_id is not None:
+            items = [*_previous(state, body.previous_response_id, client), *items]
+        if body.store:
+            state.responses.check_room(items)
+        return items, messages_of(body.instructions or None, items)
+
+    items, messages = await asyncio.to_thread(make)
     try:
-        return await state.engine.render_chat(
+        prompt = await state.engine.render_chat(
             messages,
             chat_template_kwargs=state.config.default_chat_template_kwargs,
             max_model_len=state.max_model_len,
@@ -41,6 +63,15 @@ async def _prompt(state: ServerState, body: ResponsesBody) -> Prompt:
         if (error.param or "").startswith("messages"):
             raise RequestError(f"instructions and input, as messages: {error}", body.prompt_field) from error
         raise
+    return items, prompt
+
+
+def _previous(state: ServerState, response_id: str, client: str | None) -> list[Item]:
+    try:
+        return state.responses.conversation(client, response_id)
+    except ApiError as error:
+        param = "previous_response_id"
+        raise ApiError(400, f"{param}: {error}", param=param, code="previous_response_not_found") from None
 
 
 def _echo(body: ResponsesBody, params: SamplingParams) -> dict[str, Any]:

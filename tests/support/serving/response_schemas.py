@@ -56,7 +56,7 @@ def check_response(text: str) -> dict[str, Any]:
     """A whole response of /v1/responses, of which the package must know every field."""
     ApiResponse.model_validate_json(text)
     answer = json.loads(text)
-    _check_known(Response, answer)
+    check_known(Response, answer)
     return answer
 
 
@@ -70,7 +70,7 @@ def check_response_events(text: str) -> list[dict[str, Any]]:
         _adapter(EVENT).validate_json(data.removeprefix("data: "))
         found.append(json.loads(data.removeprefix("data: ")))
         assert head == f"event: {found[-1]['type']}"
-        _check_known(ResponseStreamEvent, found[-1])
+        check_known(ResponseStreamEvent, found[-1])
     assert [event["sequence_number"] for event in found] == list(range(len(found)))
     return found
 
@@ -101,7 +101,7 @@ def _check_openai(kind: Any, answer: Any) -> None:
     _adapter(kind).validate_json(json.dumps(answer), strict=True)
 
 
-def _check_known(kind: Any, answer: Any) -> None:
+def check_known(kind: Any, answer: Any) -> None:
     """Valid, and without a field that the package does not know, at any depth."""
     unknown = _unknown(_adapter(kind).validate_json(json.dumps(answer), strict=True), "")
     assert not unknown, unknown

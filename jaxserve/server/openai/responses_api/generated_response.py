@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from jaxserve.core.outputs import RequestOutput
+from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.sse_response import sse_event
 from jaxserve.server.openai.responses.envelope import Usage
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts, chat_logprobs
 from jaxserve.server.openai.responses_api.output_items import OutputItems
 from jaxserve.server.openai.responses_api.response_head import ResponseHead, usage_json
+from jaxserve.text.parsing.answer_events import AnswerEvent, CallArguments, CallStart, Content, Reasoning
+from jaxserve.text.parsing.answer_format import AnswerFormat
 
 Json = dict[str, Any]
 # OpenAI has no reason for a deadline or a full context, and strict clients refuse others.
@@ -17,7 +19,8 @@ INCOMPLETE = {"length": "max_output_tokens", "timeout": "max_output_tokens"}
 
 
 class GeneratedResponse:
-    """num_top: candidates per token in log-probabilities, None without those. keep: called with the finished response.
+    """num_top: candidates per token in log-probabilities, None without those. answer_format: divides the text; one that
+    divides something allows no log-probabilities. keep: called with the finished response.
 
     A whole response is made of the same pieces as a streamed one: one piece.
     """
@@ -27,10 +30,13 @@ class GeneratedResponse:
         head: ResponseHead,
         texts: TokenTexts,
         num_top: int | None,
+        answer_format: AnswerFormat,
         keep: Callable[[Json], None] = lambda _: None,
     ):
+        assert num_top is None or answer_format.is_plain
         self.usage = Usage(1)
         self._head, self._texts, self._num_top, self._keep = head, texts, num_top, keep
+        self._parser = None if answer_format.is_plain else answer_format.parser()
         self._output = OutputItems(head.response_id.partition("_")[2])
         self._finish_reason: str | None = None
         self._num_events = 0
@@ -65,13 +71,32 @@ class GeneratedResponse:
         """The events of a part of the output."""
         self.usage.add(0, output)
         for completion in output.outputs:
-            logprobs: list[Json] = []
-            if self._num_top is not None:
-                entries = completion.logprobs or []
-                logprobs = chat_logprobs(self._texts, completion.token_ids, entries, self._num_top)["content"]
-            if completion.text or logprobs:
-                yield from self._output.text(completion.text, logprobs)
             self._finish_reason = completion.finish_reason
+            if self._parser is None:
+                logprobs = self._logprobs(completion)
+                if completion.text or logprobs:
+                    yield from self._output.text(completion.text, logprobs)
+                continue
+            for event in self._parser.push(completion.text):
+                yield from self._parsed(event)
+            for event in self._parser.finish() if completion.finish_reason is not None else ():
+                yield from self._parsed(event)
+
+    def _logprobs(self, completion: CompletionOutput) -> list[Json]:
+        if self._num_top is None:
+            return []
+        return chat_logprobs(self._texts, completion.token_ids, completion.logprobs or [], self._num_top)["content"]
+
+    def _parsed(self, event: AnswerEvent) -> Iterator[Json]:
+        match event:
+            case Content(text):
+                return self._output.text(text)
+            case Reasoning(text):
+                return self._output.reasoning(text)
+            case CallStart(_, name, call_id):
+                return self._output.call(call_id, name)
+            case CallArguments(_, text):
+                return self._output.arguments(text)
 
     @property
     def _status(self) -> str:

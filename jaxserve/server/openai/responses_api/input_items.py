@@ -64,14 +64,13 @@ def messages_of(instructions: str | None, items: Iterable[Item]) -> list[Message
 
 
 def _assistant_part(item: Item) -> Message:
-    """What an item adds to a message; nothing for reasoning of which the client has no text."""
+    """What an item adds to a message; nothing where it has no text."""
     if item["type"] == "function_call":
         function = {"name": item["name"], "arguments": item["arguments"]}
         return {CALLS: [{"id": item["call_id"], "type": "function", "function": function}]}
-    if item["type"] == "message":
-        return {"content": text_of(item["content"])}
+    name = "content" if item["type"] == "message" else "reasoning_content"
     text = text_of(item.get("content") or item.get("summary"))
-    return {"reasoning_content": text} if text else {}
+    return {name: text} if text else {}
 
 
 def _add(messages: list[Message], part: Message) -> None:

@@ -6,11 +6,15 @@ from itertools import groupby
 
 import pytest
 
+from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts
 from jaxserve.server.openai.responses_api.generated_response import GeneratedResponse
 from jaxserve.server.openai.responses_api.output_items import OutputItems
 from jaxserve.server.openai.responses_api.response_head import ResponseHead
+from jaxserve.text.parsing.answer_format import AnswerFormat
+from jaxserve.text.reasoning.reasoning_tags import REASONING_TAGS
+from jaxserve.text.tool_calls.tool_call_formats import TOOL_CALL_FORMATS
 from tests.support.fakes.fake_llm import Reciter, fake_llm
 from tests.support.serving.http_server import running
 from tests.support.serving.response_schemas import check_response, check_response_events
@@ -105,17 +109,57 @@ def test_the_deltas_of_every_item_add_up_to_it(seed):
     assert [item["status"] for item in output.items] == ["completed"] * (len(expected) - 1) + ["incomplete"]
 
 
-def response_of(echo):
-    return GeneratedResponse(ResponseHead("resp_1", "m", echo), TokenTexts(None, as_ids=True), None)
+HERMES = AnswerFormat(TOOL_CALL_FORMATS["hermes"], ("add", "sub"), tags=REASONING_TAGS["qwen3"])
+TEXT = """<think>
+First add.
+</think>
+
+I call two.
+<tool_call>
+{"name": "add", "arguments": {"a": 1, "b": [2, "é"]}}
+</tool_call>
+<tool_call>
+{"name": "sub", "arguments": {}}
+</tool_call>"""
+
+
+def response_of(server, answer_format):
+    echo = check_response(server.post("/v1/responses", BODY).text)
+    for name in ResponseHead("", "", {}).as_json("failed", []):
+        del echo[name]
+    return GeneratedResponse(ResponseHead("resp_1", "m", echo), TokenTexts(None, as_ids=True), None, answer_format)
+
+
+def output_of(text, finish_reason=None):
+    return RequestOutput("1", "p", [1], outputs=[CompletionOutput(0, text, [1], finish_reason=finish_reason)])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_reasoning_and_calls_are_items(server, seed):
+    whole = check_response(json.dumps(response_of(server, HERMES).whole([output_of(TEXT, "stop")])))
+    reasoning, message, add, sub = whole["output"]
+    assert (reasoning["type"], reasoning["content"][0]["text"]) == ("reasoning", "First add.")
+    assert (message["type"], message["content"][0]["text"]) == ("message", "I call two.")
+    assert [(each["type"], each["name"]) for each in (add, sub)] == [("function_call", "add"), ("function_call", "sub")]
+    assert [json.loads(each["arguments"]) for each in (add, sub)] == [{"a": 1, "b": [2, "é"]}, {}]
+    response, rng, rest = response_of(server, HERMES), random.Random(seed), TEXT
+    sent = b"".join(response.first())
+    while rest:
+        length = rng.randint(1, 9)
+        piece, rest = rest[:length], rest[length:]
+        sent += b"".join(response.part(0, output_of(piece, None if rest else "stop")))
+    events = check_response_events((sent + b"".join(response.last())).decode())
+    output = events[-1]["response"]["output"]
+    assert [{**item, "call_id": 0} for item in output] == [{**item, "call_id": 0} for item in whole["output"]]
 
 
 def test_a_failure_ends_the_stream_with_what_was_finished(server):
-    echo = check_response(server.post("/v1/responses", BODY).text)
-    names = set(ResponseHead("", "", {}).as_json("failed", []))
-    response = response_of({name: value for name, value in echo.items() if name not in names})
-    sent = b"".join((*response.first(), *response.failed(ApiError(503, "the request was aborted", code="aborted"))))
+    response = response_of(server, HERMES)
+    sent = b"".join((*response.first(), *response.part(0, output_of("<think>a</think>b"))))
+    sent += b"".join(response.failed(ApiError(503, "the request was aborted", code="aborted")))
     *_, last = check_response_events(sent.decode())
     assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
+    assert [item["type"] for item in last["response"]["output"]] == ["reasoning"]
     assert last["response"]["error"] == {"code": "server_error", "message": "the request was aborted"}
 
 
