@@ -1,4 +1,4 @@
-"""`response_format`, `structured_outputs`, aliases: what each asks for, and that errors name the field that was sent."""
+"""`response_format`, `structured_outputs`, aliases: what each asks for; errors name the field that was sent."""
 
 import json
 import threading
