@@ -53,7 +53,7 @@ async def completion_call(
         others["prompt_logprobs"] = _max_num_logprobs(body.logprobs, body.prompt_logprobs)
     if body.max_tokens == 0:  # computed as a completion of one token, which the response leaves out
         others["max_tokens"] = 1
-    params = await read_params(state, body, DEFAULT_MAX_TOKENS, others)
+    params = await sampling_params_of(state, body, DEFAULT_MAX_TOKENS, others)
     state.engine.check_room(params.num_sequences)
     truncation = Truncation.of(body, state.max_model_len)
     prompts = await read_texts(state, body.prompts, add_special_tokens=body.add_special_tokens, truncation=truncation)
@@ -68,7 +68,7 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
     others: dict[str, Any] = {"logprobs": body.top_logprobs if body.logprobs else None}
     if body.max_completion_tokens is not None:
         others["max_tokens"] = body.max_completion_tokens
-    params = await read_params(state, body, None, others)
+    params = await sampling_params_of(state, body, None, others)
     state.engine.check_room(params.num_sequences)
     prompts = [await chat_prompt(state, body, Truncation.of(body, state.max_model_len))]
     role = state.config.response_role
@@ -84,7 +84,7 @@ def _token_texts(state: ServerState, body: SamplingFields) -> TokenTexts:
     return TokenTexts(state.engine.tokenizer, as_ids=as_ids)
 
 
-async def read_params(
+async def sampling_params_of(
     state: ServerState, body: GenerationFields, max_tokens: int | None, others: Mapping[str, Any]
 ) -> SamplingParams:
     """The body's sampling parameters. max_tokens: the endpoint's default. others: see `sampling_params`."""

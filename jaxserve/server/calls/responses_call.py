@@ -6,7 +6,7 @@ from typing import Any
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.inputs.prompt import Prompt
-from jaxserve.server.calls.generation_call import GenerationCall, read_params, salted_call
+from jaxserve.server.calls.generation_call import GenerationCall, salted_call, sampling_params_of
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts
 from jaxserve.server.openai.responses_api.generated_response import GeneratedResponse
@@ -23,7 +23,7 @@ async def responses_call(
 ) -> GenerationCall:
     """client: as in `completion_call`."""
     name = state.model_name(body.model)
-    params = await read_params(state, body, None, body.own_params)
+    params = await sampling_params_of(state, body, None, body.own_params)
     state.engine.check_room(params.num_sequences)
     response_id = f"resp_{request_id}"
     items, prompt = await _conversation(state, body, response_id, client)

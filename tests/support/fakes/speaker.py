@@ -3,13 +3,18 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
+from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.runner.fake.fake_model import FakeModel
-from tests.support.fakes.fake_llm import fake_llm
+from jaxserve.scheduler.constraints import Constraints
+from tests.support.fakes.fake_llm import PLAIN_TEMPLATE, fake_llm
 from tests.support.serving.http_server import Running, running
 
-EOS_ID = 261
+EOS_ID, VOCAB_SIZE = 261, 264
 
 
 @dataclass(slots=True)
@@ -29,12 +34,30 @@ class Speaker(FakeModel):
         return self.script.data[i] if 0 <= i < len(self.script.data) else EOS_ID
 
 
+class OpenMatchers:
+    """`GrammarMatchers` that allow all tokens: what the model says is up to the script. started: the constraints."""
+
+    def __init__(self) -> None:
+        self.started: list[StructuredOutputsParams] = []
+
+    def start(self, sequence_id, params, eos_ids, *, forces) -> None:
+        self.started.append(params)
+
+    def advance(self, tokens):
+        mask = np.full(-(-VOCAB_SIZE // 32), 2**32 - 1, np.uint32)
+        return {i: SimpleNamespace(forced=(), mask=mask, is_complete=False, error=None) for i in tokens}
+
+    def drop(self, sequence_id) -> None:
+        pass
+
+
 @dataclass(frozen=True)
 class Stage:
-    """A server whose model says what a test wants."""
+    """A server whose model says what a test wants. constraints: of all its requests that had one."""
 
     server: Running
     script: Script
+    constraints: list[StructuredOutputsParams]
 
     def will_say(self, text: str, path: str, body: dict[str, Any]) -> None:
         """The answer to a request. It is sent once before, for the length of its prompt."""
@@ -44,8 +67,10 @@ class Stage:
 
 
 @contextmanager
-def stage(**options: Any) -> Iterator[Stage]:
-    """options: of `ServerConfig`."""
-    script = Script()
-    with running(fake_llm(Speaker(264, script=script), check_grammar=lambda _: None), **options) as server:
-        yield Stage(server, script)
+def stage(template: str = PLAIN_TEMPLATE, **options: Any) -> Iterator[Stage]:
+    """template: of chats. options: of `ServerConfig`."""
+    script, matchers = Script(), OpenMatchers()
+    llm = fake_llm(Speaker(VOCAB_SIZE, script=script), template=template, check_grammar=lambda _: None)
+    llm.parts.engine.scheduler.state.constraints = Constraints(matchers)
+    with running(llm, **options) as server:
+        yield Stage(server, script, matchers.started)

@@ -127,18 +127,16 @@ class Point(BaseModel):
 def test_pydantic_models_are_parsed_and_their_schema_is_a_constraint():
     asked = {"model": NAME, "input": "where?"}
     with stage() as stand, stand.server.openai() as client:
-        seen = []
-        stand.server.llm.parts.input_processor.check_grammar = seen.append
         stand.will_say('{"x": 1, "y": 2}', "/v1/responses", asked)
         answer = client.responses.parse(text_format=Point, **asked)
         assert answer.output_parsed == Point(x=1, y=2)
         with client.responses.stream(text_format=Point, **asked) as stream:
             assert stream.get_final_response().output_parsed == Point(x=1, y=2)
-        assert {each.kind for each in seen} == {"json"}
-        assert '"additionalProperties": false' in seen[0].json
+        assert {each.kind for each in stand.constraints} == {"json"}
+        assert '"additionalProperties": false' in stand.constraints[0].json
         assert answer.text.format.name == "Point"
         client.responses.create(text={"format": {"type": "json_object"}}, **asked)
-        assert seen[-1].kind == "json_object"
+        assert stand.constraints[-1].kind == "json_object"
 
 
 def test_a_schema_that_is_refused_is_named_before_any_header(client):
