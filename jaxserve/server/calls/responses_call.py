@@ -1,11 +1,13 @@
 """Host: `responses_call`: a body of /v1/responses translated for the engine, on the path of chats."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.inputs.prompt import Prompt
+from jaxserve.server.calls.fitted_prompt import fitted_prompt
 from jaxserve.server.calls.generation_call import GenerationCall, salted_call, sampling_params_of
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts
@@ -53,12 +55,17 @@ async def _conversation(
         return items, messages_of(body.instructions or None, items)
 
     items, messages = await asyncio.to_thread(make)
+    render = partial(
+        state.engine.render_chat,
+        chat_template_kwargs=state.config.default_chat_template_kwargs,
+        max_model_len=state.max_model_len,
+    )
     try:
-        prompt = await state.engine.render_chat(
-            messages,
-            chat_template_kwargs=state.config.default_chat_template_kwargs,
-            max_model_len=state.max_model_len,
-        )
+        if body.truncation == "disabled":
+            prompt = await render(messages)
+        else:
+            num_output = min(body.max_output_tokens or 1, state.max_model_len - 1)
+            prompt = await fitted_prompt(render, messages, state.max_model_len - num_output)
     except RequestError as error:
         if (error.param or "").startswith("messages"):
             raise RequestError(f"instructions and input, as messages: {error}", body.prompt_field) from error

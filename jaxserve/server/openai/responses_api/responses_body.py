@@ -34,7 +34,8 @@ class ResponseStreamOptions(Body):
 class ResponsesBody(GenerationFields):
     """input: a text, or items; checked against `ITEMS`. include: of log-probabilities, with `top_logprobs` candidates
     per token. max_output_tokens: by default the output may fill the context. store: keep the response on the server,
-    where that is enabled; unlike OpenAI's, this one keeps nothing by default.
+    where that is enabled; unlike OpenAI's, this one keeps nothing by default. truncation: "auto" leaves out the oldest
+    turns where the conversation is too long.
 
     metadata, user, safety_identifier, prompt_cache_key: stand in the response again, and have no other effect.
     """
@@ -51,7 +52,7 @@ class ResponsesBody(GenerationFields):
     text: TextConfig | None = None
     include: Items[str] | None = None
     top_logprobs: int | None = Field(None, ge=0)
-    truncation: str = Field("disabled", pattern="^disabled$")
+    truncation: str = Field("disabled", pattern="^(auto|disabled)$")
     stream_options: ResponseStreamOptions | None = None
     metadata: Annotated[dict[str, Any], WithJsonSchema(METADATA)] | None = None
     user: str | None = None
