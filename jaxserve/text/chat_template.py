@@ -20,7 +20,6 @@ TESTS_NULL = re.compile(r"\bcontent['\"\])]*\s+is\s+(not\s+)?none", re.IGNORECAS
 READS_PARTS = re.compile(r"\{%-?\s*for\s+\w+\s+in\s+[\w.\[\]'\"]*\bcontent\b['\"\])]*\s*(-?%\}|\||if\b)")
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # as Python writes an object: errors go to clients, who need not learn it
 THINKING = ("enable_thinking", "thinking")  # variables by which templates switch reasoning on
-THINKING = ("enable_thinking", "thinking")  # variables by which templates switch reasoning on
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 MODELS_OWN = "the model's chat template"
 

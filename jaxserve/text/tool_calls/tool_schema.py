@@ -40,6 +40,26 @@ TOOLS_SCHEMA: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
+NONE, AUTO, REQUIRED = "none", "auto", "required"
+_NAMED: dict[str, Any] = {
+    "type": "object",
+    "title": "FunctionName",
+    "properties": {"name": _TEXT},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+CHOICE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "enum": [NONE, AUTO, REQUIRED]},
+        {
+            "type": "object",
+            "title": "NamedToolChoice",
+            "properties": {"type": {"type": "string", "enum": ["function"]}, "function": _NAMED},
+            "required": ["type", "function"],
+            "additionalProperties": False,
+        },
+    ]
+}
 
 
 def checked_tools(tools: Any) -> list[dict[str, Any]]:

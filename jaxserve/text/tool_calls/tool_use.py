@@ -6,12 +6,11 @@ from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
+from jaxserve.text.schema_check import check_schema
 from jaxserve.text.tool_calls.forced_calls import arguments_of
 from jaxserve.text.tool_calls.tool_call_formats import GENERIC, ToolCallFormat
-from jaxserve.text.tool_calls.tool_schema import checked_tools
+from jaxserve.text.tool_calls.tool_schema import AUTO, CHOICE_SCHEMA, NONE, REQUIRED, checked_tools
 
-NONE, AUTO, REQUIRED = "none", "auto", "required"
-CHOICES = (NONE, AUTO, REQUIRED)
 ROOT_KEYWORDS = ("$schema", "$id")  # of a schema that is no part of another one
 DATA_KEYWORDS = frozenset(("const", "enum", "default", "examples"))  # their values are no schemas
 
@@ -29,8 +28,8 @@ class ToolUse:
 
     @classmethod
     def read(cls, tools: Any, choice: Any = None, is_parallel: bool = True) -> "ToolUse":
-        """choice: a word of `CHOICES`, {"type": "function", "function": {"name"}}, or None for "auto". Without tools
-        nothing is called. Raises `RequestError` naming `tools` or `tool_choice`."""
+        """choice: "none", "auto", "required", {"type": "function", "function": {"name"}}, or None for "auto".
+        Without tools nothing is called. Raises `RequestError` naming `tools` or `tool_choice`."""
         found = checked_tools(tools)
         kind, function = _read_choice(choice)
         names = [tool["function"]["name"] for tool in found]
@@ -88,15 +87,8 @@ def _read_choice(choice: Any) -> tuple[str, str | None]:
     """The word, and the name of a function."""
     if choice is None:
         return AUTO, None
-    if isinstance(choice, str) and choice in CHOICES:
-        return choice, None
-    match choice:
-        case {"type": "function", "function": {"name": str() as name, **inner}, **others} if not inner and not others:
-            return REQUIRED, name
-        case _:
-            pass
-    shape = '{"type": "function", "function": {"name": …}}'
-    raise RequestError(f"tool_choice must be one of {', '.join(CHOICES)}, or {shape}", "tool_choice")
+    check_schema(choice, CHOICE_SCHEMA, "tool_choice")
+    return (choice, None) if isinstance(choice, str) else (REQUIRED, choice["function"]["name"])
 
 
 def _moved(schema: Any, root: str) -> Any:
