@@ -8,7 +8,11 @@ from typing import Any, cast
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import option
 from jaxserve.server.hosts import is_loopback, is_pattern, normalized
+from jaxserve.text.reasoning.reasoning_tags import REASONING_TAGS
+from jaxserve.text.tool_calls.tool_call_formats import TOOL_CALL_FORMATS
 
+TOOL_CALL_PARSERS = ("auto", "none", *TOOL_CALL_FORMATS)
+REASONING_PARSERS = ("auto", "none", *REASONING_TAGS)
 GENERATION_CONFIGS = ("auto", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_PORT = 65535
@@ -39,6 +43,18 @@ class ServerConfig:
     )
     default_chat_template_kwargs: Mapping[str, Any] | None = option(
         None, 'default variables of the chat template, as in {"enable_thinking": false}'
+    )
+    enable_auto_tool_choice: bool = option(
+        True, 'let models choose whether they call a tool; off: the tool choice "auto" is refused'
+    )
+    tool_call_parser: str = option(
+        "auto", "how the model writes tool calls; auto: as its chat template shows", TOOL_CALL_PARSERS
+    )
+    reasoning_parser: str = option(
+        "none",
+        "tags of the model's reasoning, which becomes reasoning_content; none: it stays in the content; auto: as its "
+        "chat template shows",
+        REASONING_PARSERS,
     )
     response_role: str = option("assistant", "role of the messages in chat responses")
     allowed_origins: tuple[str, ...] = option((), "origins whose web pages may call the server (CORS)")

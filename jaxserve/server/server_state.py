@@ -1,7 +1,7 @@
 """Host: `ServerState`: what all routes of a server share: its engine, its status, its models' names and counters."""
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -76,6 +76,14 @@ class ServerState:
     def sampling_defaults(self, **endpoint: Any) -> Mapping[str, Any]:
         """Sampling parameters for requests that do not set them: the model's, which override the endpoint's."""
         return {**endpoint, **self._defaults}
+
+    def special_ids(self, texts: Iterable[str]) -> tuple[int, ...]:
+        """The special tokens among these texts."""
+        tokenizer = self.engine.tokenizer
+        if tokenizer is None:
+            return ()
+        ids = [tokenizer.piece_to_id(text) for text in texts]
+        return tuple(i for i in ids if i is not None and i in tokenizer.special_ids)
 
     def model_name(self, requested: str | None) -> str:
         """The model's name in the response: the requested one, by default the first; unknown names raise `ApiError`

@@ -12,15 +12,18 @@ from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.serving.offload import offload
 from jaxserve.server.calls.prompt_inputs import Truncation, chat_prompt, read_texts
 from jaxserve.server.calls.stream_events import ChunkEvents, StreamEvents
+from jaxserve.server.calls.tool_answers import answer_format, read_params, read_tool_use
 from jaxserve.server.http.json_response import MAX_INLINE_ITEMS
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import DEFAULT_MAX_TOKENS, CompletionBody
 from jaxserve.server.openai.requests.generation_fields import GenerationFields, SamplingFields
+from jaxserve.server.openai.responses.chat_answers import ChatAnswers
 from jaxserve.server.openai.responses.chat_response import ChatResponse
 from jaxserve.server.openai.responses.completion_response import CompletionResponse
 from jaxserve.server.openai.responses.envelope import Envelope, Usage
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts
 from jaxserve.server.server_state import ServerState
+from jaxserve.text.chat_messages import text_of
 
 
 class ResponseBuilder(Protocol):
@@ -70,11 +73,21 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
         others["max_tokens"] = body.max_completion_tokens
     params = await sampling_params_of(state, body, None, others)
     state.engine.check_room(params.num_sequences)
-    prompts = [await chat_prompt(state, body, Truncation.of(body, state.max_model_len))]
+    tool_use, constraint = await read_tool_use(body)
+    prompt = await chat_prompt(state, body, Truncation.of(body, state.max_model_len), tools=tool_use.tools)
+    answers = answer_format(
+        state,
+        tool_use,
+        prompt_ids=prompt.token_ids or (),
+        started=text_of(body.messages[-1].get("content")) if body.continue_final_message else None,
+        separates_reasoning=body.separate_reasoning,
+    )
+    params = read_params(state, params, constraint, answers)
     role = state.config.response_role
     start = body.last_content(role) if body.echo else ""
-    response = ChatResponse(body, envelope, _token_texts(state, body), role, start)
-    return salted_call(state, body, prompts, params, response, ChunkEvents(response, body, state.config), client)
+    message = ChatAnswers(body, answers, state.engine.detokenizer, params, role, start)
+    response = ChatResponse(body, envelope, _token_texts(state, body), message)
+    return salted_call(state, body, [prompt], params, response, ChunkEvents(response, body, state.config), client)
 
 
 def _token_texts(state: ServerState, body: SamplingFields) -> TokenTexts:

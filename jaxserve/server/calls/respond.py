@@ -70,6 +70,6 @@ def _part(events: StreamEvents, part: OutputPart) -> list[bytes]:
 
 
 def _num_items(output: RequestOutput) -> int:
-    """The number of items to serialize: choices and positions with log-probabilities."""
-    logprobs = sum(len(completion.logprobs or ()) for completion in output.outputs)
-    return len(output.prompt_logprobs or ()) + logprobs + len(output.outputs)
+    """The number of items to read or serialize: choices, tokens and positions with log-probabilities."""
+    num_tokens = sum(len(completion.token_ids) for completion in output.outputs)
+    return len(output.prompt_logprobs or ()) + num_tokens + len(output.outputs)

@@ -30,6 +30,12 @@ class AnswerFormat:
         """Whether an answer is content alone."""
         return self.calls is None and self.tags is None
 
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Texts that the answers' text must show, though some models have special tokens for them."""
+        tags = () if self.tags is None else (self.tags.start, self.tags.end)
+        return (*tags, *(() if self.calls is None else self.calls.markers))
+
     def parser(self) -> AnswerParser:
         """Of one sample."""
         reader = TextReader()

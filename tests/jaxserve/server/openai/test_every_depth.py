@@ -16,6 +16,13 @@ NESTED = {
     "messages[0].content[0]",
     "messages[0].tool_calls[0]",
     "messages[0].tool_calls[0].function",
+    "tools[0]",
+    "tools[0].function",
+}
+CHOICE = {"tool_choice", "tool_choice.function"}
+OF_TOOLS = {  # what tools and their choice need beside them
+    "messages": [{"role": "user", "content": "x"}],
+    "tools": [{"type": "function", "function": {"name": "x"}}],
 }
 MESSAGE = {"role": "assistant", "content": "x"}  # content is required unless there are tool calls
 
@@ -71,6 +78,10 @@ def objects(
             yield from objects(part, definitions, f"{path}.{name}".lstrip("."), wrapped)
 
 
+def complete(path: str, body: Any) -> Any:
+    return {**OF_TOOLS, **body} if path.startswith("tool") else body
+
+
 def walked(server) -> Iterator[tuple[str, str, Mapping[str, Any], Wrap, Mapping[str, Any]]]:
     for route, schema in body_schemas(server.get("/openapi.json").json()).items():
         definitions = schema["$defs"]
@@ -84,7 +95,7 @@ def test_a_typo_is_refused_by_its_path_at_every_depth(server):
         for route, path, kind, wrap, definitions in walked(server):
             for name in kind["properties"]:
                 typo, num_planted = f"{name}x", num_planted + 1
-                body = wrap({**valid(kind, definitions), typo: None})
+                body = complete(path, wrap({**valid(kind, definitions), typo: None}))
                 answer = client.post(route, json=body)
                 error = answer.json().get("error", {})
                 expected = f"{path}.{typo}".lstrip(".")
@@ -105,9 +116,9 @@ def test_the_walk_finds_nested_objects_and_its_bodies_are_accepted_without_a_typ
             found.setdefault(route, set()).add(path)
             if route == "/tokenize" and not path:
                 continue  # needs one of two fields
-            body = wrap(valid(kind, definitions))
+            body = complete(path, wrap(valid(kind, definitions)))
             answer = client.post(route, json={**body, "max_tokens": 1} if "completions" in route else body)
             assert answer.status_code == 200, (route, path, body, answer.text)
-    assert found["/v1/chat/completions"] >= {"", *NESTED}
+    assert found["/v1/chat/completions"] >= {"", *NESTED, *CHOICE}
     assert found["/v1/completions"] >= {"", "stream_options"}
     assert found["/tokenize"] >= NESTED - {"stream_options"}
