@@ -8,6 +8,7 @@ from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.sse_response import sse_event
 from jaxserve.server.openai.responses.envelope import Usage
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts, chat_logprobs
+from jaxserve.server.openai.responses.reasoning_tokens import ReasoningTokens
 from jaxserve.server.openai.responses_api.output_items import OutputItems
 from jaxserve.server.openai.responses_api.response_head import ResponseHead, usage_json
 from jaxserve.text.parsing.answer_events import AnswerEvent, CallArguments, CallStart, Content, Reasoning
@@ -19,8 +20,9 @@ INCOMPLETE = {"length": "max_output_tokens", "timeout": "max_output_tokens"}
 
 
 class GeneratedResponse:
-    """num_top: candidates per token in log-probabilities, None without those. answer_format: divides the text; one that
-    divides something allows no log-probabilities. keep: called with the finished response.
+    """num_top: candidates per token in log-probabilities, None without those. answers: divides the text; where it
+    divides anything there are no log-probabilities. reasoning_tokens: counts them; None: there are none. keep: called
+    with the finished response.
 
     A whole response is made of the same pieces as a streamed one: one piece.
     """
@@ -30,13 +32,15 @@ class GeneratedResponse:
         head: ResponseHead,
         texts: TokenTexts,
         num_top: int | None,
-        answer_format: AnswerFormat,
+        answers: AnswerFormat,
+        reasoning_tokens: ReasoningTokens | None,
         keep: Callable[[Json], None] = lambda _: None,
     ):
-        assert num_top is None or answer_format.is_plain
+        assert num_top is None or answers.is_plain
         self.usage = Usage(1)
         self._head, self._texts, self._num_top, self._keep = head, texts, num_top, keep
-        self._parser = None if answer_format.is_plain else answer_format.parser()
+        self._parser = None if answers.is_plain else answers.parser()
+        self._reasoning_tokens = reasoning_tokens
         self._output = OutputItems(head.response_id.partition("_")[2])
         self._finish_reason: str | None = None
         self._num_events = 0
@@ -63,8 +67,7 @@ class GeneratedResponse:
     def failed(self, error: ApiError) -> Iterable[bytes]:
         """The response with what was finished; of all errors that OpenAI's clients know, only `server_error` fits."""
         fields = {"code": "server_error", "message": error.body()["error"]["message"]}
-        usage = usage_json(self.usage, 0)
-        response = self._head.as_json("failed", self._output.items, usage=usage, error=fields)
+        response = self._head.as_json("failed", self._output.items, usage=self._usage, error=fields)
         yield self._event({"type": "response.failed", "response": response})
 
     def _pieces(self, output: RequestOutput) -> Iterator[Json]:
@@ -72,6 +75,8 @@ class GeneratedResponse:
         self.usage.add(0, output)
         for completion in output.outputs:
             self._finish_reason = completion.finish_reason
+            if self._reasoning_tokens is not None:
+                self._reasoning_tokens.add(completion.token_ids)
             if self._parser is None:
                 logprobs = self._logprobs(completion)
                 if completion.text or logprobs:
@@ -102,9 +107,13 @@ class GeneratedResponse:
     def _status(self) -> str:
         return "incomplete" if self._finish_reason in INCOMPLETE else "completed"
 
+    @property
+    def _usage(self) -> Json:
+        return usage_json(self.usage, 0 if self._reasoning_tokens is None else self._reasoning_tokens.count)
+
     def _finished(self) -> Json:
-        incomplete, usage = INCOMPLETE.get(self._finish_reason or ""), usage_json(self.usage, 0)
-        response = self._head.as_json(self._status, self._output.items, usage=usage, incomplete=incomplete)
+        incomplete = INCOMPLETE.get(self._finish_reason or "")
+        response = self._head.as_json(self._status, self._output.items, usage=self._usage, incomplete=incomplete)
         self._keep(response)
         return response
 

@@ -59,7 +59,7 @@ class ResponseFunctionTool(Answer):
     strict: bool | None
 
 
-class NamedToolChoice(Answer):
+class NamedFunction(Answer):
     type: Literal["function"]
     name: str
 
@@ -90,7 +90,7 @@ class ApiResponse(Answer):
     service_tier: Literal["default"]
     temperature: float
     text: ResponseText
-    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice
+    tool_choice: Literal["none", "auto", "required"] | NamedFunction
     tools: list[ResponseFunctionTool]
     top_logprobs: int
     top_p: float

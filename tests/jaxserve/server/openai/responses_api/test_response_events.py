@@ -127,7 +127,9 @@ def response_of(server, answer_format):
     echo = check_response(server.post("/v1/responses", BODY).text)
     for name in ResponseHead("", "", {}).as_json("failed", []):
         del echo[name]
-    return GeneratedResponse(ResponseHead("resp_1", "m", echo), TokenTexts(None, as_ids=True), None, answer_format)
+    return GeneratedResponse(
+        ResponseHead("resp_1", "m", echo), TokenTexts(None, as_ids=True), None, answer_format, None
+    )
 
 
 def output_of(text, finish_reason=None):
