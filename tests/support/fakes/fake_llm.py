@@ -18,6 +18,7 @@ from jaxserve.engine.llm import LLM
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_runner import FakeRunner
+from jaxserve.scheduler.constraints import GrammarMatchers
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
@@ -88,6 +89,7 @@ def fake_llm(
     max_drafts: int = 0,
     check_grammar: Callable[[StructuredOutputsParams], None] | None = None,
     max_model_len: int = MAX_MODEL_LEN,
+    matchers: GrammarMatchers | None = None,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = tokenizer or _tokenizer()
@@ -107,6 +109,7 @@ def fake_llm(
         queue_limits=queue_limits,
         prefix_eviction=prefix_eviction,
         speculation=Speculation(max_num_seqs) if max_drafts else None,
+        matchers=matchers,
     )
     runner = FakeRunner(
         model,
