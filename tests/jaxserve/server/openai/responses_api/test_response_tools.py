@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.fakes.fake_llm import PLAIN_TEMPLATE
-from tests.support.fakes.speaker import stage
+from tests.support.fakes.speaking_server import speaking
 from tests.support.serving.http_server import NAME
 from tests.support.serving.response_schemas import check_response, check_response_events
 
@@ -19,20 +19,26 @@ ADD = {
     "strict": True,
 }
 ASKED = {"model": NAME, "input": "1?", "tools": [ADD]}
-CALL = '{"name": "add", "arguments": {"a": 1}}'
 THINKS = PLAIN_TEMPLATE + "{# <think></think> #}"
-THOUGHT = "<think>\nhm, 1\n</think>\n\nso 2"
+SAID = (
+    '{"name": "add", "arguments": {"a": 1}}',
+    '[{"name": "add", "parameters": {"a": 1}}]',
+    '{"a": 1}',
+    "no call",
+    "<think>\nhm, 1\n</think>\n\nso 2",
+)
+CALL, LIST, ARGUMENTS, WORDS, THOUGHT = ({"seed": i} for i in range(len(SAID)))
 
 
 @pytest.fixture(scope="module")
-def stand():
-    with stage() as stand:
-        yield stand
+def speaker():
+    with speaking(*SAID) as speaker:
+        yield speaker
 
 
 @pytest.fixture
-def client(stand):
-    with stand.server.openai() as client:
+def client(speaker):
+    with speaker.server.openai() as client:
         yield client
 
 
@@ -40,59 +46,43 @@ class add(BaseModel):
     a: int
 
 
-def test_a_function_is_called_and_its_result_sent_back(stand, client):
-    stand.will_say(CALL, PATH, ASKED)
-    answer = client.responses.create(**ASKED)
+def test_a_function_is_called_and_its_result_sent_back(client):
+    answer = client.responses.create(**ASKED, extra_body=CALL)
     (call,) = answer.output
-    assert (call.type, call.name, json.loads(call.arguments), call.status) == (
-        "function_call",
-        "add",
-        {"a": 1},
-        "completed",
-    )
+    assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "add", {"a": 1})
     assert answer.tools[0].name == "add"
     assert (answer.output_text, answer.status) == ("", "completed")
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "2"}
-    again = {"model": NAME, "input": [{"role": "user", "content": "1?"}, call.to_dict(), result]}
-    stand.will_say("2", PATH, again)
-    assert client.responses.create(**again).output_text == "2"
+    items = [{"role": "user", "content": "1?"}, call.to_dict(), result]
+    assert client.responses.create(model=NAME, input=items, extra_body=WORDS).output_text == "no call"
 
 
-def test_arguments_are_streamed_and_parsed(stand, client):
+def test_arguments_are_streamed_and_parsed(speaker, client):
     tool = openai.pydantic_function_tool(add)["function"]
     asked = {**ASKED, "tools": [{"type": "function", **tool}]}
-    stand.will_say(CALL, PATH, asked)
-    with client.responses.stream(**asked) as stream:
+    with client.responses.stream(**asked, extra_body=CALL) as stream:
         snapshots = [event.snapshot for event in stream if event.type == "response.function_call_arguments.delta"]
         final = stream.get_final_response()
     assert len(snapshots) > 1
     assert json.loads(snapshots[-1]) == {"a": 1}
     assert final.output[0].parsed_arguments == {"a": 1}
-    check_response_events(stand.server.post(PATH, {**asked, "stream": True}).text)
+    check_response_events(speaker.server.post(PATH, {**asked, **CALL, "stream": True}).text)
 
 
 @pytest.mark.parametrize(
-    ("choice", "said", "is_list"),
-    [
-        ("required", '[{"name": "add", "parameters": {"a": 1}}]', True),
-        ({"type": "function", "name": "add"}, '{"a": 1}', False),
-    ],
+    ("choice", "said", "kind"),
+    [("required", LIST, "array"), ({"type": "function", "name": "add"}, ARGUMENTS, "object")],
 )
-def test_a_choice_holds_the_output_to_calls(stand, client, choice, said, is_list):
-    asked = {**ASKED, "tool_choice": choice}
-    stand.will_say(said, PATH, asked)
-    answer = client.responses.create(**asked)
+def test_a_choice_holds_the_output_to_calls(speaker, client, choice, said, kind):
+    answer = client.responses.create(**ASKED, tool_choice=choice, extra_body=said)
     assert [(call.name, json.loads(call.arguments)) for call in answer.output] == [("add", {"a": 1})]
-    assert json.loads(stand.constraints[-1].json).get("type") == ("array" if is_list else "object")
-    check_response(stand.server.post(PATH, asked).text)
+    assert json.loads(speaker.constraints[-1].json)["type"] == kind
+    check_response(speaker.server.post(PATH, {**ASKED, **said, "tool_choice": choice}).text)
 
 
-def test_a_text_besides_tools_is_a_message(stand, client):
-    stand.will_say("no call", PATH, ASKED)
-    assert client.responses.create(**ASKED).output_text == "no call"
-    asked = {**ASKED, "tool_choice": "none"}
-    stand.will_say(CALL, PATH, asked)
-    assert client.responses.create(**asked).output_text == CALL
+def test_a_text_besides_tools_is_a_message(client):
+    assert client.responses.create(**ASKED, extra_body=WORDS).output_text == "no call"
+    assert client.responses.create(**ASKED, tool_choice="none", extra_body=CALL).output_text == SAID[0]
 
 
 REFUSED = [
@@ -118,28 +108,24 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("fields", "param"), REFUSED)
-def test_what_is_not_built_is_refused_by_its_path(stand, fields, param):
-    answer = stand.server.post(PATH, {**ASKED, **fields})
+def test_what_is_not_built_is_refused_by_its_path(speaker, fields, param):
+    answer = speaker.server.post(PATH, {**ASKED, **fields})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
     assert param.partition("[")[0].partition(".")[0] in answer.text
 
 
 def test_reasoning_is_an_item_and_its_tokens_are_counted():
-    asked = {"model": NAME, "input": "1?"}
-    with stage(THINKS, reasoning_parser="auto") as stand, stand.server.openai() as client:
-        stand.will_say(THOUGHT, PATH, asked)
+    asked = {"model": NAME, "input": "1?", "extra_body": THOUGHT}
+    with speaking(*SAID, template=THINKS, reasoning_parser="auto") as speaker, speaker.server.openai() as client:
         answer = client.responses.create(**asked)
         reasoning, message = answer.output
         assert (reasoning.content[0].text, message.content[0].text) == ("hm, 1", "so 2")
         assert reasoning.summary == []
         num_reasoning = answer.usage.output_tokens_details.reasoning_tokens
         assert len("hm, 1") <= num_reasoning < answer.usage.output_tokens
-        *_, last = check_response_events(stand.server.post(PATH, {**asked, "stream": True}).text)
+        body = {"input": "1?", "stream": True, **THOUGHT}
+        *_, last = check_response_events(speaker.server.post(PATH, body).text)
         assert last["response"]["usage"]["output_tokens_details"] == {"reasoning_tokens": num_reasoning}
-        again = [
-            {"role": "user", "content": "1?"},
-            reasoning.to_dict(),
-            message.to_dict(),
-            {"role": "user", "content": "2?"},
-        ]
-        assert client.responses.create(model=NAME, input=again, max_output_tokens=1).status == "incomplete"
+        user = {"role": "user", "content": "1?"}
+        again = [user, reasoning.to_dict(), message.to_dict(), user]
+        assert client.responses.create(model=NAME, input=again, extra_body=WORDS).output_text == "no call"

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from jaxserve import SamplingParams
 from tests.support.fakes.fake_llm import Reciter, all_pages_are_back, fake_llm
-from tests.support.fakes.speaker import stage
+from tests.support.fakes.speaking_server import speaking
 from tests.support.serving.http_server import NAME, running
 
 SAID = "naïve 😀 cafés; ünïcödé, "
@@ -125,18 +125,17 @@ class Point(BaseModel):
 
 
 def test_pydantic_models_are_parsed_and_their_schema_is_a_constraint():
-    asked = {"model": NAME, "input": "where?"}
-    with stage() as stand, stand.server.openai() as client:
-        stand.will_say('{"x": 1, "y": 2}', "/v1/responses", asked)
+    asked = {"model": NAME, "input": "where?", "extra_body": {"seed": 0}}
+    with speaking('{"x": 1, "y": 2}') as speaker, speaker.server.openai() as client:
         answer = client.responses.parse(text_format=Point, **asked)
         assert answer.output_parsed == Point(x=1, y=2)
         with client.responses.stream(text_format=Point, **asked) as stream:
             assert stream.get_final_response().output_parsed == Point(x=1, y=2)
-        assert {each.kind for each in stand.constraints} == {"json"}
-        assert '"additionalProperties": false' in stand.constraints[0].json
+        assert [each.kind for each in speaker.constraints] == ["json", "json"]
+        assert '"additionalProperties": false' in speaker.constraints[0].json
         assert answer.text.format.name == "Point"
         client.responses.create(text={"format": {"type": "json_object"}}, **asked)
-        assert stand.constraints[-1].kind == "json_object"
+        assert speaker.constraints[-1].kind == "json_object"
 
 
 def test_a_schema_that_is_refused_is_named_before_any_header(client):
