@@ -24,6 +24,10 @@ _MESSAGES: list[Any] = [
     {"role": "assistant", "content": "so", "name": "x"},
 ]
 _PROMPTS: list[Any] = ["x", "naïve 😀", ["a", "bb"], [104, 105], [[104], [105, 106]]]
+_TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {}}}}},
+    {"type": "function", "function": {"name": "now", "description": "é", "strict": True}},
+]
 HINTS: Mapping[str, list[Any]] = {
     "prompt": _PROMPTS,
     "input": _PROMPTS,
@@ -31,6 +35,9 @@ HINTS: Mapping[str, list[Any]] = {
     **{name: [["a", "bb"], ["x"]] for name in ("text_2", "documents", "items", "data_2")},
     "messages": [_MESSAGES[:1], _MESSAGES[:3], _MESSAGES[-1:], _MESSAGES[3:5], _MESSAGES],
     "tokens": [[104, 105], [0], list(range(200))],
+    "tools": [_TOOLS, _TOOLS[1:], []],
+    "tool_choice": ["auto", "none"],
+    "reasoning_effort": [None],
     "n": [1, 2, 3],
     "max_tokens": [1, 2, 5, 20],
     "max_completion_tokens": [1, 2, 5, 20],
