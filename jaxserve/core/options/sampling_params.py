@@ -67,7 +67,7 @@ class SamplingParams:
     ends the output earlier. max_tokens: None fills the context.
     logprobs, prompt_logprobs: number of candidates reported per position; 0: only the token itself, -1: all.
     detokenize: False leaves the text empty. skip_special_tokens: leave them out of the text.
-    shown_special_ids: special tokens that are never left out, such as those that mark calls of tools.
+    shown_special_ids: special tokens that are never left out, such as the markers of tool calls.
     spaces_between_special_tokens: has no effect, as text is made from the tokens' own bytes, and nothing is inserted
     between them.
     logit_bias: added to the logits of token ids, clamped to [-100, 100]. allowed_token_ids: only these are drawn.

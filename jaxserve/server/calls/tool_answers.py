@@ -47,7 +47,7 @@ def answer_format(
 def read_params(
     state: ServerState, params: SamplingParams, constraint: StructuredOutputsParams | None, answers: AnswerFormat
 ) -> SamplingParams:
-    """The parameters of a chat, with the constraint, and so that texts show the marks that parsers look for."""
+    """The parameters of a chat, with the constraint, and so that texts show the markers that parsers look for."""
     if constraint is not None and params.constraint is not None:
         message = "tool_choice holds the answer to calls, so no other form can be asked for"
         raise RequestError(message, "tool_choice")

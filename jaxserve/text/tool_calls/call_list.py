@@ -15,7 +15,7 @@ def new_call_id() -> str:
 class CallList:
     """names: of the tools on offer. new_id: makes the id of a call.
 
-    Formats that mark calls allow any name, and the client answers a wrong one. In formats without a mark, an object
+    Formats with a marker allow any name, and the client answers a wrong one. In those without, an object
     is a call only if it has one of the names: else every JSON answer would be one.
     """
 
@@ -35,7 +35,7 @@ class CallList:
 
 
 def or_content(reader: TextReader, call: Steps[bool]) -> Steps[bool]:
-    """What `call` yields; where it finds none (False), the text that the reader has held since the mark is content."""
+    """What `call` yields; where it finds none (False), what the reader has held since the marker is content."""
     is_call = yield from call
     held = reader.release()
     if held and not is_call:
@@ -44,7 +44,7 @@ def or_content(reader: TextReader, call: Steps[bool]) -> Steps[bool]:
 
 
 def closing(reader: TextReader, marker: str) -> Steps[None]:
-    """Read the mark that ends a call; it may be missing."""
+    """Read the marker that ends a call; it may be missing."""
     reader.hold()
     yield from or_content(reader, _marker(reader, marker))
 

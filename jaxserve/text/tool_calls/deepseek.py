@@ -19,7 +19,7 @@ FENCE, LANGUAGE = "```", "json"
 
 
 def deepseek(reader: TextReader, calls: CallList) -> Steps[None]:
-    """The marks around all calls say nothing that those of each call do not: they are left out."""
+    """The markers around all calls say nothing that those of each call do not: they are left out."""
     while (marker := (yield from reader.until((CALLS_START, CALLS_END, CALL_START)))) is not None:
         if marker == CALL_START:
             yield from or_content(reader, _call(reader, calls))

@@ -9,8 +9,8 @@ START, END = "<tool_call>", "</tool_call>"
 
 
 def hermes(reader: TextReader, calls: CallList) -> Steps[None]:
-    """One call between each pair of marks."""
+    """One call between each pair of markers."""
     while (yield from reader.until((START,))) is not None:
         yield from reader.spaces()
-        if (yield from or_content(reader, json_calls(reader, calls, is_marked=True))):
+        if (yield from or_content(reader, json_calls(reader, calls, has_marker=True))):
             yield from closing(reader, END)

@@ -12,12 +12,12 @@ NAME = "name"
 ARGUMENTS = ("arguments", "parameters")
 
 
-def json_call(reader: TextReader, calls: CallList, *, is_marked: bool) -> Steps[bool]:
+def json_call(reader: TextReader, calls: CallList, *, has_marker: bool) -> Steps[bool]:
     """Reads {"name": …, "arguments": {…}}, in any order and with other fields, which say nothing.
 
     False: this is no call, and nothing was yielded. A call counts from the moment at which its name is known and its
-    arguments begin: from then on they are passed on as they arrive, up to where they are no JSON any more. is_marked:
-    the format has a mark for calls. Else the name must be one of a tool, and arguments must be there.
+    arguments begin: from then on they are passed on as they arrive, up to where they are no JSON any more. has_marker:
+    the format has a marker for calls. Else the name must be one of a tool, and arguments must be there.
     """
     name: str | None = None
     arguments: str | None = None  # as text, if they came before the name or may be no object
@@ -31,7 +31,7 @@ def json_call(reader: TextReader, calls: CallList, *, is_marked: bool) -> Steps[
         yield from reader.spaces()
         if key == NAME and name is None:
             name = yield from json_string(reader)
-            if not name or not (is_marked or name in calls.names):
+            if not name or not (has_marker or name in calls.names):
                 return False
         elif key in ARGUMENTS and arguments is None:
             if name is not None and (yield from reader.peek()) == "{":
@@ -46,7 +46,7 @@ def json_call(reader: TextReader, calls: CallList, *, is_marked: bool) -> Steps[
             return False
         yield from reader.spaces()
         has_more = yield from reader.accept(",")
-    if not (yield from reader.accept("}")) or name is None or (arguments is None and not is_marked):
+    if not (yield from reader.accept("}")) or name is None or (arguments is None and not has_marker):
         return False
     reader.release()
     yield calls.start(name)
@@ -54,19 +54,19 @@ def json_call(reader: TextReader, calls: CallList, *, is_marked: bool) -> Steps[
     return True
 
 
-def json_calls(reader: TextReader, calls: CallList, *, is_marked: bool) -> Steps[bool]:
+def json_calls(reader: TextReader, calls: CallList, *, has_marker: bool) -> Steps[bool]:
     """One such object, or a list of them. Of a list with a fault the calls before it count, and the rest is held."""
     if (yield from reader.accept("[")):
-        return (yield from json_items(reader, calls, is_marked=is_marked))
-    return (yield from json_call(reader, calls, is_marked=is_marked))
+        return (yield from json_items(reader, calls, has_marker=has_marker))
+    return (yield from json_call(reader, calls, has_marker=has_marker))
 
 
-def json_items(reader: TextReader, calls: CallList, *, is_marked: bool) -> Steps[bool]:
+def json_items(reader: TextReader, calls: CallList, *, has_marker: bool) -> Steps[bool]:
     """The calls of a list after its bracket."""
     has_more = True
     while has_more:
         yield from reader.spaces()
-        if not (yield from json_call(reader, calls, is_marked=is_marked)):
+        if not (yield from json_call(reader, calls, has_marker=has_marker)):
             return False
         reader.hold()
         yield from reader.spaces()

@@ -12,16 +12,16 @@ def llama3_json(reader: TextReader, calls: CallList) -> Steps[None]:
     """Calls at the beginning of the answer or after the tag, several with semicolons between them. Only after the tag a
     name may be any."""
     reader.hold()
-    yield from or_content(reader, _objects(reader, calls, is_marked=False))
+    yield from or_content(reader, _objects(reader, calls, has_marker=False))
     while (yield from reader.until((TAG,))) is not None:
-        yield from or_content(reader, _objects(reader, calls, is_marked=True))
+        yield from or_content(reader, _objects(reader, calls, has_marker=True))
 
 
-def _objects(reader: TextReader, calls: CallList, *, is_marked: bool) -> Steps[bool]:
+def _objects(reader: TextReader, calls: CallList, *, has_marker: bool) -> Steps[bool]:
     has_more = True
     while has_more:
         yield from reader.spaces()
-        if not (yield from json_call(reader, calls, is_marked=is_marked)):
+        if not (yield from json_call(reader, calls, has_marker=has_marker)):
             return False
         reader.hold()
         yield from reader.spaces()

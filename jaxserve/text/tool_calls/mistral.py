@@ -20,7 +20,7 @@ def mistral_call_id() -> str:
 
 
 def mistral(reader: TextReader, calls: CallList) -> Steps[None]:
-    """A list after the mark (tokenizers up to v7), or one call after each mark."""
+    """A list after the marker (tokenizers up to v7), or one call after each marker."""
     while (yield from reader.until((START,))) is not None:
         yield from reader.spaces()
         yield from or_content(reader, _calls(reader, calls))
@@ -28,7 +28,7 @@ def mistral(reader: TextReader, calls: CallList) -> Steps[None]:
 
 def _calls(reader: TextReader, calls: CallList) -> Steps[bool]:
     if (yield from reader.accept("[")):
-        return (yield from json_items(reader, calls, is_marked=True))
+        return (yield from json_items(reader, calls, has_marker=True))
     name = yield from reader.run_of(NAME)
     if (yield from reader.accept(CALL_ID)):
         yield from reader.run_of(ID)

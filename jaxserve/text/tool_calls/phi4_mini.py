@@ -9,9 +9,9 @@ WORD, START, END = "functools[", "<|tool_call|>", "<|/tool_call|>"
 
 
 def phi4_mini(reader: TextReader, calls: CallList) -> Steps[None]:
-    """A list after either mark."""
+    """A list after either marker."""
     while (marker := (yield from reader.until((WORD, START)))) is not None:
         yield from reader.spaces()
         read = json_items if marker == WORD else json_calls
-        if (yield from or_content(reader, read(reader, calls, is_marked=True))) and marker == START:
+        if (yield from or_content(reader, read(reader, calls, has_marker=True))) and marker == START:
             yield from closing(reader, END)

@@ -1,4 +1,4 @@
-"""Host: formats whose calls have no mark: an answer is calls if it begins with one, of a tool on offer.
+"""Host: formats whose calls have no marker: an answer is calls if it begins with one, of a tool on offer.
 
 Models often put them in a code block of Markdown, as in "```json".
 """
@@ -60,7 +60,7 @@ def first_calls(reader: TextReader, calls: CallList, read: Calls) -> Steps[bool]
 
 
 def _json(reader: TextReader, calls: CallList) -> Steps[bool]:
-    return (yield from json_calls(reader, calls, is_marked=False))
+    return (yield from json_calls(reader, calls, has_marker=False))
 
 
 def _python(reader: TextReader, calls: CallList) -> Steps[bool]:
@@ -75,4 +75,4 @@ def _json_or_python(reader: TextReader, calls: CallList) -> Steps[bool]:
         return (yield from python_calls(reader, calls))
     yield from reader.spaces()
     is_json = (yield from reader.peek()) == "{"
-    return (yield from (json_items(reader, calls, is_marked=False) if is_json else python_items(reader, calls)))
+    return (yield from (json_items(reader, calls, has_marker=False) if is_json else python_items(reader, calls)))

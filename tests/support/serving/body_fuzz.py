@@ -32,6 +32,10 @@ _ITEMS: list[Any] = [
     {"type": "function_call", "call_id": "c", "name": "add", "arguments": '{"a": 1}'},
     {"type": "function_call_output", "call_id": "c", "output": "2"},
 ]
+_TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {}}}}},
+    {"type": "function", "function": {"name": "now", "description": "é", "strict": True}},
+]
 HINTS: Mapping[str, list[Any]] = {
     "prompt": _PROMPTS,
     "input": [*_PROMPTS, _ITEMS[:1], _ITEMS[:3], _ITEMS],
@@ -44,6 +48,9 @@ HINTS: Mapping[str, list[Any]] = {
     "metadata": [{"a": "b"}],
     "max_output_tokens": [1, 2, 5, 20],
     "tokens": [[104, 105], [0], list(range(200))],
+    "tools": [_TOOLS, _TOOLS[1:], [], [{"type": "function", **tool["function"]} for tool in _TOOLS]],
+    "tool_choice": ["auto", "none"],
+    "reasoning_effort": [None],
     "n": [1, 2, 3],
     "max_tokens": [1, 2, 5, 20],
     "max_completion_tokens": [1, 2, 5, 20],
