@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.structured_outputs import MAX_CHOICES, PARAM, StructuredOutputsParams
+from jaxserve.server.openai.requests.field_policy import unknown_field
 from jaxserve.text.schema_check import check_schema
 
 FORMAT = "response_format"
@@ -44,7 +45,7 @@ FORMATS: Mapping[str, Schema] = {
     ),
 }
 # For the description alone: `StructuredOutputsParams` checks the values.
-STRUCTURED_OUTPUTS = _object(
+STRUCTURED_OUTPUTS: Schema = {"title": "StructuredOutputs"} | _object(
     (),
     json={"anyOf": [_OBJECT, _TEXT, {"type": "boolean"}]},
     regex=_TEXT,
@@ -108,5 +109,9 @@ def errors_name(field: str) -> Generator[None]:
 
 def _read(value: Mapping[str, Any]) -> StructuredOutputsParams:
     """Nulls count as absent, as in the whole body: vLLM's clients send all fields."""
+    known = STRUCTURED_OUTPUTS["properties"]
+    for name in value:
+        if name not in known:
+            raise unknown_field(name, known, f"{PARAM}.")
     given = {name: each for name, each in value.items() if each is not None}
     return StructuredOutputsParams.read(cast(Any, given))
