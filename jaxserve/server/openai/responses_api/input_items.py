@@ -20,6 +20,8 @@ Message = dict[str, Any]
 def checked_items(given: Any) -> list[Item]:
     """The items of a body's `input`; a text is the message of a user. Raises `RequestError` with the path of what is
     invalid, as in `input[3].content[0].text`."""
+    if given == "":
+        raise RequestError(f"{INPUT} is empty", INPUT)
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": given}]
     check_schema(given, {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": {"type": "object"}}, INPUT)

@@ -62,6 +62,7 @@ def test_instructions_are_the_first_message_of_the_system():
 REFUSED = [
     ([], "input"),
     (5, "input"),
+    ("", "input"),
     ([5], "input[0]"),
     ([USER, {"type": "computer_call"}], "input[1].type"),
     ([USER, {"type": ["message"]}], "input[1].type"),
