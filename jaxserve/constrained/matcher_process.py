@@ -1,6 +1,7 @@
 """Host: `MatcherProcess`: the grammar process with the matchers of all sequences, and another one when it is lost."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -15,15 +16,16 @@ MIN_ROWS = 16
 
 @dataclass(slots=True)
 class TrackedSequence:
-    """All that a process needs to be told of a sequence. key: of its constraint; eos_ids: tokens that end it;
-    forces: whether tokens are forced; tokens: those so far, forced ones included. is_ready: its grammar is compiled, or
-    there is an error."""
+    """All that a process needs to be told of a sequence. key: of its constraint; eos_ids: tokens that end it; forces:
+    whether tokens are forced; tokens: those so far, forced ones included. is_ready: its grammar is compiled, or there is
+    an error. is_alone: it shares no states of its grammar with other sequences, because these had too many."""
 
     key: str
     eos_ids: tuple[int, ...]
     forces: bool = True
     tokens: list[int] = field(default_factory=list[int])
     is_ready: bool = False
+    is_alone: bool = False
     error: str | None = None
 
 
@@ -50,13 +52,18 @@ class MatcherProcess:
     def is_running(self) -> bool:
         return self._process is not None
 
+    def prepare(self) -> None:
+        """Start the process, if there is none and nothing that it would have to be told first; does not wait for it."""
+        if self._process is None and not self.sequences:
+            with suppress(LostProcess):
+                self._process = self._start()
+
     def add(self, sequence_id: int, sequence: TrackedSequence) -> None:
         """Returns at once; the process compiles the grammar meanwhile, one after the other."""
-        is_first = not self.sequences
+        if not self.sequences:
+            self.prepare()
         self.sequences[sequence_id] = sequence
         try:
-            if self._process is None and is_first:
-                self._process = self._start()
             if self._process is not None:  # otherwise the next step starts it, with all sequences
                 self._tell_start(self._process, sequence_id)
         except LostProcess:
@@ -75,7 +82,7 @@ class MatcherProcess:
         try:
             while self._process is not None and (message := self._process.poll()) is not None:
                 self._note_start(message)
-            if self._process is not None and self._progress_s + self._limit_of_start_s(self._process) < monotonic():
+            if self._process is not None and self._is_late(self._process):
                 self._end_late_compilation()
         except LostProcess:
             self._process = None
@@ -105,6 +112,17 @@ class MatcherProcess:
         while "started" in (answer := self._process.receive(limit_s)):
             self._note_start(answer)
         return answer
+
+    def start_alone(self, ids: Iterable[int]) -> None:
+        """Begin again with sequences that cannot go on, each with its grammar compiled anew."""
+        for sequence_id in ids:
+            sequence = self.sequences[sequence_id]
+            sequence.is_alone, sequence.is_ready, sequence.error = True, False, None
+            try:
+                if self._process is not None:
+                    self._tell_start(self._process, sequence_id)
+            except LostProcess:
+                self._process = None
 
     def restart(self) -> None:
         """Another process with all sequences and their tokens. A sequence at which that fails, too, gets an error."""
@@ -146,7 +164,7 @@ class MatcherProcess:
         if all(sequence.is_ready for other, sequence in self.sequences.items() if other != sequence_id):
             self._progress_s = monotonic()
         sequence = self.sequences[sequence_id]
-        values = {name: getattr(sequence, name) for name in ("key", "eos_ids", "forces", "tokens")}
+        values = {name: getattr(sequence, name) for name in ("key", "eos_ids", "forces", "tokens", "is_alone")}
         process.send({"do": "start", "id": sequence_id, **values}, self._step_limit_s)
 
     def _note_start(self, message: dict[str, Any]) -> None:
@@ -155,10 +173,13 @@ class MatcherProcess:
         if sequence is not None:
             sequence.is_ready, sequence.error = True, message["error"]
 
-    def _limit_of_start_s(self, process: GrammarProcess) -> float:
+    def _is_late(self, process: GrammarProcess) -> bool:
+        """Whether a grammar is compiled for too long. Before the first, the process reads its vocabulary."""
         if all(sequence.is_ready for sequence in self.sequences.values()):
-            return float("inf")
-        return self._compile_limit_s if process.is_ready else START_LIMIT_S + self._compile_limit_s
+            return False
+        if process.ready_s is None:
+            return monotonic() > self._progress_s + START_LIMIT_S
+        return monotonic() > max(self._progress_s, process.ready_s) + self._compile_limit_s
 
     def _end_late_compilation(self) -> None:
         """Grammars are compiled in the order in which sequences were added: the first that is not ready is late."""

@@ -1,7 +1,7 @@
 """Host: `MatcherTable`: the matchers of a grammar process by sequence, advanced together; masks into shared memory."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import thread_time
 from typing import Any
 
@@ -33,7 +33,7 @@ class SequenceMatcher:
         begin_s = thread_time()
         self._consume([end_id if token in self.eos_ids else token for token in tokens])
         if self.error is None and thread_time() - begin_s > len(tokens) * MAX_TOKEN_S:
-            self.error = "it is too ambiguous: its text takes longer and longer to follow"
+            self.error = "the grammar is too ambiguous: its text takes longer and longer to follow"
 
     def take_forced(self) -> list[int]:
         """Consume and return the tokens of which each is the only continuation."""
@@ -95,17 +95,17 @@ class MatcherTable:
 
     def along(self, sequence_id: int, drafts: Sequence[int]) -> int:
         """How many drafts are legal one after the other. Rows get the masks before the first and after each of them;
-        the matcher is left where it was."""
+        the matcher is left where it is."""
         item = self.matchers[sequence_id]
         self.fill([item], 0)
-        num_legal = 0
+        if item.error is not None:
+            return 0
+        ahead = replace(item, matcher=item.matcher.deep_copy())
         for row, token in enumerate(drafts):
-            is_legal = 0 <= token < self.end_id and self.masks.has(row, token) and token not in item.eos_ids
-            if item.error is not None or not is_legal:
-                break
-            item.consume([token], self.end_id)
-            self.fill([item], row + 1)
-            num_legal += 1
-        if num_legal and item.error is None:
-            item.matcher.rollback(num_legal)
-        return num_legal
+            if not 0 <= token < self.end_id or token in item.eos_ids or not self.masks.has(row, token):
+                return row
+            ahead.consume([token], self.end_id)
+            self.fill([ahead], row + 1)
+            if ahead.error is not None:
+                return row
+        return len(drafts)

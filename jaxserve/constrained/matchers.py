@@ -20,16 +20,18 @@ STEP_LIMIT_S = 1.0  # a row takes 50 µs; the rest is reserve for a busy machine
 COMPILE_LIMIT_S = 10.0  # a grammar was compiled once before, in at most half of it
 MEMORY_LIMIT = 4 << 30  # bytes beyond the vocabulary
 MAX_THREADS = 8
+EXHAUSTED = "lexer error"  # how reasons begin that concern all matchers that share a lexer
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
     """What follows a sequence's tokens.
 
-    forced: tokens that are the only continuation, as the tokenizer divides it; the matcher has consumed them.
-    mask: uint32[ceil(V / 32)], bit i % 32 of word i // 32: token i may come next, after `forced`. Read-only; equal
-    masks are mostly the same array. is_complete: nothing may follow but the end. error: why the sequence cannot go on
-    and must end; the mask then allows nothing.
+    forced: tokens that are the only continuation, as the tokenizer divides it; the matcher has consumed them, and they
+    need not be drawn (jump-forward).
+    mask: uint32[ceil(V / 32)], bit i % 32 of word i // 32: token i may come next, after `forced`. Read-only; mostly the
+    same array where equal. is_complete: nothing may follow but a token that ends the sequence, if it has any. error:
+    why the sequence cannot go on and must end; the mask then allows nothing.
     """
 
     forced: tuple[int, ...]
@@ -38,13 +40,16 @@ class Advance:
     error: str | None
 
 
+NewTokens = Mapping[int, Sequence[int] | None]
+
+
 class Matchers:
     """Used by one thread, the engine's. num_threads: of the process, which computes the masks of different grammars
     side by side; half of the processors, at most 8, if None. step_limit_s, compile_limit_s: wall time after which the
     process is killed and another started; memory_limit: bytes that it may allocate beyond its vocabulary.
 
     A process that is lost takes nothing with it: all sequences are started again, one by one, with their tokens, and
-    one at which the new process fails, too, gets an error. The process starts with the first sequence.
+    one at which the new process fails, too, gets an error. The process starts with the first sequence, or before.
     """
 
     def __init__(
@@ -62,6 +67,10 @@ class Matchers:
         self._masks = MaskTable()
         self._nothing = self._masks.find(np.zeros(vocabulary.num_words, np.uint32))
 
+    def prepare(self) -> None:
+        """Start the process ahead of the first sequence, without waiting: it reads a vocabulary of 262,144 in 3 s."""
+        self._process.prepare()
+
     def start(
         self, sequence_id: int, params: StructuredOutputsParams, eos_ids: Iterable[int], *, forces: bool = True
     ) -> None:
@@ -75,29 +84,18 @@ class Matchers:
         """Whether `advance` need not wait for the sequence's grammar."""
         return self._process.is_ready(sequence_id)
 
-    def advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, Advance]:
+    def advance(self, tokens: NewTokens) -> dict[int, Advance]:
         """Tells the matchers which tokens their sequences have got since the last call, () if none, and returns what
         follows. None: nothing new, and nothing is forced. One message each way for all; waits for grammars that are not
         compiled yet."""
+        sequences = self._process.sequences
         for sequence_id, new in tokens.items():
-            self._process.sequences[sequence_id].tokens.extend(new or ())
-        nothing_new: dict[int, Sequence[int] | None] = {i: None if new is None else () for i, new in tokens.items()}
-        try:
-            if self._process.is_running:
-                self._process.wait_for(tokens)
-                return self._advance(tokens)
-            self._process.restart()
-            return self._advance(nothing_new)
-        except LostProcess:
-            self._process.restart()
-        found: dict[int, Advance] = {}
-        for sequence_id in tokens:  # one by one, so that it is known at which the process fails
-            try:
-                found |= self._advance({sequence_id: nothing_new[sequence_id]})
-            except LostProcess as error:
-                self._process.fail(sequence_id, error)
-                self._process.restart()
-                found |= self._advance({sequence_id: nothing_new[sequence_id]})
+            sequences[sequence_id].tokens.extend(new or ())
+        found = self._advance(tokens)
+        exhausted = [i for i, row in found.items() if (row.error or "").startswith(EXHAUSTED)]
+        if again := [i for i in exhausted if not sequences[i].is_alone]:
+            self._process.start_alone(again)
+            found |= self._advance(_without_new({i: tokens[i] for i in again}))
         return found
 
     def along(self, sequence_id: int, drafts: Sequence[int]) -> tuple[int, list[np.ndarray]]:
@@ -124,7 +122,28 @@ class Matchers:
         """End the process; sequences that are not dropped are started again if another step follows."""
         self._process.close()
 
-    def _advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, Advance]:
+    def _advance(self, tokens: NewTokens) -> dict[int, Advance]:
+        """What follows, whatever happens to the process. tokens: new ones; they are among those of the sequences."""
+        nothing_new = _without_new(tokens)
+        try:
+            if self._process.is_running:
+                self._process.wait_for(tokens)
+                return self._ask(tokens)
+            self._process.restart()
+            return self._ask(nothing_new)
+        except LostProcess:
+            self._process.restart()
+        found: dict[int, Advance] = {}
+        for sequence_id in tokens:  # one by one, so that it is known at which the process fails
+            try:
+                found |= self._ask({sequence_id: nothing_new[sequence_id]})
+            except LostProcess as error:
+                self._process.fail(sequence_id, error)
+                self._process.restart()
+                found |= self._ask({sequence_id: nothing_new[sequence_id]})
+        return found
+
+    def _ask(self, tokens: NewTokens) -> dict[int, Advance]:
         sequences = self._process.sequences
         live = [(i, None if new is None else list(new)) for i, new in tokens.items() if sequences[i].error is None]
         found: dict[int, Advance] = {}
@@ -132,9 +151,10 @@ class Matchers:
         if live:
             rows = self._process.ask("advance", len(live), tokens=live)["rows"]
         for row, ((sequence_id, _), (forced, is_complete, error)) in enumerate(zip(live, rows, strict=True)):
-            sequences[sequence_id].tokens.extend(forced)
             sequences[sequence_id].error = error
-            found[sequence_id] = Advance(tuple(forced), self._mask(row), is_complete, error)
+            if error is None:
+                sequences[sequence_id].tokens.extend(forced)
+                found[sequence_id] = Advance(tuple(forced), self._mask(row), is_complete, None)
         for sequence_id in tokens.keys() - found.keys():
             found[sequence_id] = Advance((), self._nothing, False, sequences[sequence_id].error)
         return found
@@ -149,3 +169,8 @@ class Matchers:
     def _mask(self, row: int) -> np.ndarray:
         words = np.frombuffer(self._process.masks.memory, np.uint32).reshape(-1, self._vocabulary.num_row_words)
         return self._masks.find(words[row, : self._vocabulary.num_words])
+
+
+def _without_new(tokens: NewTokens) -> NewTokens:
+    """The same when they have been told already."""
+    return {sequence_id: None if new is None else () for sequence_id, new in tokens.items()}

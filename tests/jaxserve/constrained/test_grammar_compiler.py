@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jaxserve.constrained.grammar_compiler import GrammarCompiler
-from jaxserve.core.errors import RequestError
+from jaxserve.core.errors import QueueFullError, RequestError
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from tests.jaxserve.constrained.small_vocabulary import vocabulary
 from tests.support.processes.children import recorded
@@ -141,6 +141,16 @@ def test_a_killed_process_is_replaced_and_results_are_remembered():
         assert len(children) == 2
         compiler.close()
     assert None not in children.codes
+
+
+def test_a_check_waits_for_others_only_so_long(monkeypatch):
+    monkeypatch.setattr("jaxserve.constrained.grammar_compiler.WAIT_LIMIT_S", 0.01)
+    compiler = GrammarCompiler(vocabulary())
+    with compiler._compiling, pytest.raises(QueueFullError, match="try again later") as error:
+        compiler.check(StructuredOutputsParams(regex="a"))
+    assert (error.value.param, error.value.retry_after_s) == ("structured_outputs", 5)
+    compiler.check(StructuredOutputsParams(regex="a"))
+    compiler.close()
 
 
 def test_threads_may_check_at_once(compiler):

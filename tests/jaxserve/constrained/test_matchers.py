@@ -160,8 +160,25 @@ def test_a_grammar_that_takes_longer_with_each_token_ends(matchers):
         found = matchers.advance({0: (B,) * 4})[0]
         if found.error is not None:
             break
-    assert found.error == "it is too ambiguous: its text takes longer and longer to follow"
+    assert found.error == "the grammar is too ambiguous: its text takes longer and longer to follow"
     assert content(matchers.advance({1: (A,)})[1]) == content(first[1])
+
+
+def test_what_one_sequence_exhausts_others_get_anew(matchers):
+    """Matchers of one grammar share its lexer, whose expressions are limited, and each of these texts needs many."""
+    many = StructuredOutputsParams(regex="(a{1,1000}){1,1000}")
+    for i in range(2):
+        matchers.start(i, many, EOS_IDS)
+    first = matchers.advance({0: (), 1: ()})
+    for _ in range(300):
+        found = matchers.advance({0: (A,) * 20})[0]
+        if found.error is not None:
+            break
+    assert "too many expressions" in found.error
+    assert content(matchers.advance({1: ()})[1])[1:] == content(first[1])[1:]
+    assert matchers.advance({1: (A,)})[1].error is None
+    matchers.start(2, many, EOS_IDS)
+    assert matchers.advance({2: (A,)})[2].error is None
 
 
 def test_a_grammar_that_is_refused_ends_its_sequence(matchers):
@@ -226,9 +243,26 @@ def test_the_process_ends_with_its_parent(processes):
     assert processes[0].wait(10) == 0
 
 
-def test_without_a_process_sequences_end(processes, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "value"), [("PROGRAM", "raise SystemExit('no room')"), ("command", lambda *_: ["/no room"])]
+)
+def test_without_a_process_sequences_end(monkeypatch, name, value):
     matchers = Matchers(vocabulary())
-    monkeypatch.setattr("jaxserve.constrained.killable_process.PROGRAM", "raise SystemExit('no room')")
-    matchers.start(0, LETTERS, EOS_IDS)
-    assert "no room" in str(matchers.advance({0: ()})[0].error)
+    monkeypatch.setattr(f"jaxserve.constrained.killable_process.{name}", value)
+    for i in range(2):
+        matchers.start(i, LETTERS, EOS_IDS)
+        assert "no room" in str(matchers.advance({i: ()})[i].error)
+    matchers.drop(0)
+    matchers.drop(1)
+    monkeypatch.undo()
+    matchers.start(2, LETTERS, EOS_IDS)
+    assert matchers.advance({2: ()})[2].error is None
     matchers.close()
+
+
+def test_a_process_may_start_before_the_first_sequence(matchers, processes):
+    matchers.prepare()
+    matchers.prepare()
+    matchers.start(0, LETTERS, EOS_IDS)
+    assert matchers.advance({0: (D,)})[0].is_complete
+    assert len(processes) == 1

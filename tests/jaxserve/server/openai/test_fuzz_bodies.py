@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from jaxserve.server.calls import respond
+from jaxserve.server.calls import stream_events
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
 from jaxserve.server.openai.responses.chat_response import ChatResponse
 from tests.support.fakes.fake_llm import all_pages_are_back
@@ -66,7 +66,7 @@ def test_a_field_whose_value_breaks_the_server_is_found(server, monkeypatch, cap
 
 
 def test_a_stream_without_its_end_is_found(server, monkeypatch):
-    monkeypatch.setattr(respond, "DONE", b"")
+    monkeypatch.setattr(stream_events, "DONE", b"")
     assert fuzz(server.url, drawn(server, NUM_WITH_FAULT)).faults
 
 
