@@ -76,14 +76,8 @@ HINTS: Mapping[str, list[Any]] = {
     "chat_template": ["{{ messages[0].content }}"],
     "model": [None],
 }
-<<<<<<< HEAD
+MAX_BYTES = 16 << 20  # the server closes the connection to a client that sends more, perhaps before it has read all
 OFTEN = ("max_tokens", "max_output_tokens", "stream")  # without the first two, outputs are long
-=======
-MAX_BYTES = (
-    16 << 20
-)  # the server closes the connection to a client that sends more, and may do so before it has read all
-OFTEN = ("max_tokens", "stream")  # without the first, outputs are long
->>>>>>> eea39444f70fd771998caf35d169ca09c2ac9a87
 
 
 @dataclass(frozen=True, slots=True)
