@@ -16,12 +16,13 @@ MIN_ROWS = 16
 
 @dataclass(slots=True)
 class TrackedSequence:
-    """All that a process needs to be told of a sequence. key: of its constraint; eos_ids: tokens that end it; tokens:
-    those so far, forced ones included. is_ready: its grammar is compiled, or there is an error. is_alone: it shares no
-    states of its grammar with other sequences, because these had too many."""
+    """All that a process needs to be told of a sequence. key: of its constraint; eos_ids: tokens that end it; forces:
+    whether tokens are forced; tokens: those so far, forced ones included. is_ready: its grammar is compiled, or there
+    is an error. is_alone: it shares no states of its grammar with other sequences, because these had too many."""
 
     key: str
     eos_ids: tuple[int, ...]
+    forces: bool
     tokens: list[int] = field(default_factory=list[int])
     is_ready: bool = False
     is_alone: bool = False
@@ -163,9 +164,9 @@ class MatcherProcess:
         if all(sequence.is_ready for other, sequence in self.sequences.items() if other != sequence_id):
             self._progress_s = monotonic()
         sequence = self.sequences[sequence_id]
-        values = {"key": sequence.key, "eos_ids": sequence.eos_ids, "tokens": sequence.tokens}
-        message = {"do": "start", "id": sequence_id, "is_alone": sequence.is_alone, **values}
-        process.send(message, self._step_limit_s)
+        names = ("key", "eos_ids", "forces", "tokens", "is_alone")
+        values = {name: getattr(sequence, name) for name in names}
+        process.send({"do": "start", "id": sequence_id, **values}, self._step_limit_s)
 
     def _note_start(self, message: dict[str, Any]) -> None:
         self._progress_s = monotonic()

@@ -68,12 +68,15 @@ class Matchers:
         """Start the process ahead of the first sequence, without waiting: it reads a vocabulary of 262,144 in 3 s."""
         self._process.prepare()
 
-    def start(self, sequence_id: int, params: StructuredOutputsParams, eos_ids: Iterable[int]) -> None:
+    def start(
+        self, sequence_id: int, params: StructuredOutputsParams, eos_ids: Iterable[int], *, forces: bool = True
+    ) -> None:
         """Follow a sequence that has no tokens yet. Returns at once; its grammar is compiled meanwhile. eos_ids: the
-        tokens that end it; they are allowed exactly where its text may end."""
+        tokens that end it; they are allowed exactly where its text may end. forces: whether tokens are forced; else
+        the masks allow them alone, one after the other."""
         assert sequence_id not in self._process.sequences
         ends = tuple(i for i in eos_ids if 0 <= i < self._vocabulary.vocab_size)
-        self._process.add(sequence_id, TrackedSequence(params.key, ends))
+        self._process.add(sequence_id, TrackedSequence(params.key, ends, forces))
 
     def is_ready(self, sequence_id: int) -> bool:
         """Whether `advance` need not wait for the sequence's grammar."""
@@ -81,7 +84,8 @@ class Matchers:
 
     def advance(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, Advance]:
         """Tells the matchers which tokens their sequences have got since the last call, () if none, and returns what
-        follows. One message each way for all; waits for grammars that are not compiled yet."""
+        follows. Where a sequence has got none, nothing is forced. One message each way for all; waits for grammars that
+        are not compiled yet."""
         sequences = self._process.sequences
         for sequence_id, new in tokens.items():
             sequences[sequence_id].tokens.extend(new)

@@ -7,13 +7,12 @@ at most one plan is uncommitted when `schedule` is called.
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
-from jaxserve.core.device_ops import DeviceOp
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.core.step_outcome import StepOutcome
-from jaxserve.core.step_plan import StepPlan
+from jaxserve.core.step_plan import LateDraw, StepPlan
 from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EVICTION_POLICIES
@@ -22,6 +21,7 @@ from jaxserve.kv.kv_policy import KVPolicy
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler.beams import Choice, add_beams, branch, preempt_paused_beam
 from jaxserve.scheduler.commit import commit
+from jaxserve.scheduler.constraints import Constraints, GrammarMatchers
 from jaxserve.scheduler.earlier_outputs import EarlierOutputs
 from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory.kept_kv import make_drops
@@ -36,9 +36,9 @@ from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
 from jaxserve.scheduler.stats import SchedulerStats, collect_stats
 from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
+from jaxserve.scheduler.step.late_rows import late_draw
 from jaxserve.scheduler.step.multi_step import plan_rounds
 from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
-from jaxserve.scheduler.step.slot_edits import late_edits
 from jaxserve.scheduler.step.start_waiting import start_ahead, start_waiting
 from jaxserve.scheduler.step_limits import StepLimits, check_token_budget
 from jaxserve.scheduler.swap_cost import SwapCost
@@ -52,7 +52,7 @@ class Scheduler:
     cache; None: no prefix cache. num_host_pages: pages of host memory for evicted prefixes. swap_cost: whether to load
     those, from the durations that `observe` reports. speculation: None: no drafts. earlier_outputs: that rows draft
     from; None: from none. kv_policy: of the requests that say
-    so; None: none may.
+    so; None: none may. matchers: of grammars; None: no request may have one.
 
     state: all sequences and pages.
     """
@@ -76,6 +76,7 @@ class Scheduler:
         speculation: Speculation | None = None,
         earlier_outputs: EarlierOutputs | None = None,
         kv_policy: KVPolicy | None = None,
+        matchers: GrammarMatchers | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size, kv_policy)
@@ -100,6 +101,7 @@ class Scheduler:
             mask_rows=MaskRows(max_num_seqs),
             speculation=speculation,
             earlier_outputs=earlier_outputs,
+            constraints=None if matchers is None else Constraints(matchers),
         )
         self._buckets = buckets
         self._num_added = 0
@@ -228,9 +230,9 @@ class Scheduler:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commit(self.state, plan, outcome)
 
-    def late_ops(self, plan: StepPlan) -> tuple[DeviceOp, ...]:
-        """What to change before the late rows of a plan draw; the steps before it are committed."""
-        return late_edits(self.state, plan)
+    def late_draw(self, plan: StepPlan) -> LateDraw:
+        """How the late rows of a plan draw; the steps before it are committed."""
+        return late_draw(self.state, plan)
 
     def observe(self, plan: StepPlan, outcome: StepOutcome, device_s: float) -> None:
         """Record a committed step that occupied the device for `device_s` seconds."""

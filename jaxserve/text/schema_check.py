@@ -6,7 +6,14 @@ from typing import Any, cast
 from jaxserve.core.did_you_mean import MAX_NAME_CHARS, did_you_mean
 from jaxserve.core.errors import RequestError
 
-NAMES = {"object": "an object", "array": "a list", "string": "text", "integer": "an integer", "null": "null"}
+NAMES = {
+    "object": "an object",
+    "array": "a list",
+    "string": "text",
+    "integer": "an integer",
+    "boolean": "true or false",
+    "null": "null",
+}
 
 
 def check_schema(value: Any, schema: Mapping[str, Any], path: str) -> None:
@@ -40,6 +47,8 @@ def _is(value: Any, kind: str) -> bool:
             return isinstance(value, str)
         case "integer":
             return isinstance(value, int) and not isinstance(value, bool)
+        case "boolean":
+            return isinstance(value, bool)
         case _:
             return value is None
 

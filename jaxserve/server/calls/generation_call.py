@@ -88,9 +88,11 @@ async def _sampling_params(
     state: ServerState, body: SamplingFields, max_tokens: int | None, others: Mapping[str, Any]
 ) -> SamplingParams:
     """max_tokens: the endpoint's default."""
-    num_ids = len(body.allowed_token_ids or ()) + len(body.stop_token_ids or ())
+    size = len(body.allowed_token_ids or ()) + len(body.stop_token_ids or ())
+    if body.is_constrained:
+        size += MAX_INLINE_ITEMS + 1
     defaults = state.sampling_defaults(max_tokens=max_tokens)
-    return await offload(lambda: body.sampling_params(defaults, **others), num_ids, MAX_INLINE_ITEMS)
+    return await offload(lambda: body.sampling_params(defaults, **others), size, MAX_INLINE_ITEMS)
 
 
 def _call(

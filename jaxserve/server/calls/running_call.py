@@ -11,6 +11,7 @@ from jaxserve.engine.serving.result_stream import ResultStream
 from jaxserve.server.calls.generation_call import GenerationCall
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.monitoring.access_log import AccessRecord
+from jaxserve.server.openai.requests.response_format import errors_name
 from jaxserve.server.server_state import ServerState
 
 
@@ -36,7 +37,8 @@ class RunningCall:
         arrival_s: the request's arrival time on the engine's clock, by default now.
         """
         options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, **call.options}
-        return cls(await state.engine.generate(call.prompts, call.params, **options))
+        with errors_name(call.body.constraint_field):
+            return cls(await state.engine.generate(call.prompts, call.params, **options))
 
     def abort(self) -> None:
         """Abort the prompts that are not finished; idempotent, allowed at any time."""

@@ -45,6 +45,8 @@ BAD = [
     (line(0, stream=True), "stream"),
     (line(0, tools=[{"type": "function"}]), "tools"),
     (line(0, temperature=-1), "temperature"),
+    (line(0, structured_outputs={"json": {"type": "integer"}}), "structured_outputs"),
+    (line(0, response_format={"type": "json_schema", "json_schema": {}}), "response_format.json_schema.name"),
     ({**chat(0), "body": {"messages": [{"role": "user", "contents": "x"}]}}, "messages[0].contents"),
     (line(0, model="other"), "model"),
     (line(0, prompt="x" * 200), "prompt"),

@@ -20,6 +20,11 @@ def expected(pattern: str, text: bytes, tokens: TokenTree, eos_ids: Sequence[int
     return tokens.allowed(state) | (set(eos_ids) if is_complete(state) else set())
 
 
+def is_right(text: bytes, legal: set[int], brute_force: set[int]) -> bool:
+    """Nothing is forced before the first token: its mask may have one alone, which the tokenizer would begin with."""
+    return legal == brute_force or (not text and len(legal) == 1 and legal < brute_force)
+
+
 def walk(
     matchers: Matchers,
     params: StructuredOutputsParams,

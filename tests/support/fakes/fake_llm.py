@@ -10,6 +10,7 @@ from typing import Any, cast
 from jaxserve.core.buckets import make_buckets, with_verify
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.engine.build.build import EngineParts
 from jaxserve.engine.build.model_text import ModelText
 from jaxserve.engine.inputs.input_processor import InputProcessor
@@ -66,6 +67,7 @@ def fake_llm(
     tokenizer: Tokenizer | None = None,
     skip_tokenizer_init: bool = False,
     max_drafts: int = 0,
+    check_grammar: Callable[[StructuredOutputsParams], None] | None = None,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = tokenizer or _tokenizer()
@@ -104,6 +106,7 @@ def fake_llm(
         max_edits=300,
         seed=seed,
         scheduling_fields=order.fields,
+        check_grammar=check_grammar,
         clock=clock,
     )
     text = ModelText(loaded, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})

@@ -9,8 +9,10 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_checks import INT64, MAX_LOGIT_BIAS
 from jaxserve.core.options.sampling_params import MAX_BAD_WORDS, MAX_N, MAX_TEMPERATURE, SamplingParams
 from jaxserve.core.options.scheduling_options import MAX_TENANT_CHARS, SchedulingKwargs
+from jaxserve.core.options.structured_outputs import PARAM
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import Body, Items, fields_set
+from jaxserve.server.openai.requests.response_format import FORMAT, FORMATS, STRUCTURED_OUTPUTS, constraint_of
 
 FILL_CONTEXT = -1  # as max_tokens: llama.cpp's clients send it
 MAX_STOPS = 16  # OpenAI allows four; lm-eval's tasks send up to six
@@ -78,6 +80,8 @@ class SamplingFields(Body):
     logit_bias: Annotated[dict[str, Any], WithJsonSchema(BIASES)] | None = None
     allowed_token_ids: Items[int] | None = None
     bad_words: Annotated[Items[str], Field(max_length=MAX_BAD_WORDS)] | None = None
+    response_format: Annotated[dict[str, Any], WithJsonSchema({"anyOf": list(FORMATS.values())})] | None = None
+    structured_outputs: Annotated[dict[str, Any], WithJsonSchema(STRUCTURED_OUTPUTS)] | None = None
     skip_reading_prefix_cache: bool | None = None
     kv_policy: bool | None = None
     speculation: bool | None = None
@@ -102,9 +106,20 @@ class SamplingFields(Body):
         """defaults: the server's, for fields that the client did not set. others: parameters that the endpoint derives
         from fields of other names; they take precedence. Raises `RequestError`."""
         params = {**defaults, **fields_set(self, SAMPLING_FIELDS), **others}
+        params.setdefault(PARAM, constraint_of(self.structured_outputs, self.response_format))
         if params.get("max_tokens") == FILL_CONTEXT:
             params["max_tokens"] = None
         return SamplingParams(**params)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a form of the output may be asked for, which takes long to read where it is large."""
+        return self.structured_outputs is not None or self.response_format is not None
+
+    @property
+    def constraint_field(self) -> str:
+        """The field that asks for it."""
+        return FORMAT if self.structured_outputs is None else PARAM
 
     def scheduling(self, longest_s: float | None) -> SchedulingKwargs:
         """The scheduling options. longest_s: the server's limit on deadlines, and the default deadline."""

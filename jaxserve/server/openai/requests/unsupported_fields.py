@@ -19,7 +19,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "best_of": (1,),
     "suffix": ("",),
     "reasoning_effort": (),
@@ -28,11 +27,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "prediction": (),
     "web_search_options": (),
     # vLLM
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
+    "guided_decoding_backend": ("auto", "guidance"),
     "use_beam_search": (False,),
     "length_penalty": (1, 1.0),
     "logprob_token_ids": ([],),
@@ -49,9 +44,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "return_prompt_text": (False,),
     "chat_template_content_format": ("auto",),
     # SGLang
-    "regex": (),
-    "ebnf": (),
-    "json_schema": (),
     "stop_regex": ([],),
     "lora_path": (),
     "session_params": (),
@@ -60,7 +52,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "custom_params": (),
     "extra_key": (),
     # llama.cpp; fields of samplers that are off have their defaults there
-    "grammar": ("",),
+    "grammar_lazy": (False,),
+    "grammar_triggers": ([],),
     "mirostat": (0,),
     "mirostat_tau": (5, 5.0),
     "mirostat_eta": (0.1,),
@@ -90,10 +83,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 
 _INSTEAD = {
-    "output is not constrained; describe its format in the prompt, or use allowed_token_ids": (
-        "response_format structured_outputs guided_json guided_regex guided_choice guided_grammar regex ebnf "
-        "json_schema grammar"
-    ),
+    "use structured_outputs with a structural_tag": "grammar_lazy grammar_triggers",
+    "llguidance is the only one here": "guided_decoding_backend",
     "describe tools in the prompt": "tools tool_choice functions function_call",
     "use stop, which takes plain texts": "stop_regex",
     "use top_p, top_k or min_p": (
