@@ -104,7 +104,7 @@ class Server:
     def _put(self, message: Message, matcher: LLMatcher) -> str | None:
         """Adds a sequence with the tokens that it has; returns what is wrong with them."""
         ends = frozenset[int](message["eos_ids"])
-        item = SequenceMatcher(matcher, ends, message["forces"], any(self._tokens[i] for i in ends))
+        item = SequenceMatcher(matcher, ends, any(self._tokens[i] for i in ends), message["forces"])
         item.consume(message["tokens"], self._table.end_id)
         self._table.matchers[message["id"]] = item
         if message["id"] not in self._wanted:  # dropped meanwhile

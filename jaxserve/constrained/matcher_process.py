@@ -22,7 +22,7 @@ class TrackedSequence:
 
     key: str
     eos_ids: tuple[int, ...]
-    forces: bool
+    forces: bool = True
     tokens: list[int] = field(default_factory=list[int])
     is_ready: bool = False
     is_alone: bool = False

@@ -17,14 +17,13 @@ MAX_TOKEN_S = 0.02
 
 @dataclass(slots=True)
 class SequenceMatcher:
-    """eos_ids: tokens that end this sequence. forces: whether tokens are forced. has_text_ends: some tokens that end it
-    have bytes, so the grammar may ask for them within a text, where they are not allowed. error: why it cannot go on.
-    """
+    """eos_ids: tokens that end this sequence. has_text_ends: some of them have bytes, so the grammar may ask for them
+    within a text, where they are not allowed. forces: whether tokens are forced. error: why it cannot go on."""
 
     matcher: LLMatcher
     eos_ids: frozenset[int]
-    forces: bool
-    has_text_ends: bool
+    has_text_ends: bool = False
+    forces: bool = True
     error: str | None = None
 
     def consume(self, tokens: Sequence[int], end_id: int) -> None:
@@ -59,14 +58,16 @@ class MatcherTable:
         self.matchers: dict[int, SequenceMatcher] = {}
         self._executor = LLExecutor(num_threads)
 
-    def advance(self, tokens: Sequence[tuple[int, Sequence[int]]]) -> list[list[Any]]:
-        """[forced tokens, is complete, error] of each (sequence, tokens drawn); the i-th mask is in row i. Nothing is
-        forced where nothing was drawn: what follows the prompt is to be drawn."""
+    def advance(self, tokens: Sequence[tuple[int, Sequence[int] | None]]) -> list[list[Any]]:
+        """[forced tokens, is complete, error] of each (sequence, tokens drawn); the i-th mask is in row i.
+
+        Nothing is forced where None is given in place of tokens.
+        """
         items = [self.matchers[sequence_id] for sequence_id, _ in tokens]
         forced: list[list[int]] = []
         for item, (_, drawn) in zip(items, tokens, strict=True):
-            item.consume(drawn, self.end_id)
-            forced.append(item.take_forced() if item.forces and drawn else [])
+            item.consume(drawn or (), self.end_id)
+            forced.append(item.take_forced() if item.forces and drawn is not None else [])
         self.fill(items, 0)
         return [
             [ids, item.error is None and item.matcher.is_stopped(), item.error]

@@ -82,18 +82,18 @@ class Matchers:
         """Whether `advance` need not wait for the sequence's grammar."""
         return self._process.is_ready(sequence_id)
 
-    def advance(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, Advance]:
+    def advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, Advance]:
         """Tells the matchers which tokens their sequences have got since the last call, () if none, and returns what
-        follows. Where a sequence has got none, nothing is forced. One message each way for all; waits for grammars that
-        are not compiled yet."""
+        follows. None: nothing new, and nothing is forced. One message each way for all; waits for grammars that are not
+        compiled yet."""
         sequences = self._process.sequences
         for sequence_id, new in tokens.items():
-            sequences[sequence_id].tokens.extend(new)
+            sequences[sequence_id].tokens.extend(new or ())
         found = self._advance(tokens)
         exhausted = [i for i, row in found.items() if (row.error or "").startswith(EXHAUSTED)]
         if again := [i for i in exhausted if not sequences[i].is_alone]:
             self._process.start_alone(again)
-            found |= self._advance(dict.fromkeys(again, ()))
+            found |= self._advance({i: None if tokens[i] is None else () for i in again})
         return found
 
     def along(self, sequence_id: int, drafts: Sequence[int]) -> tuple[int, list[np.ndarray]]:
@@ -120,9 +120,9 @@ class Matchers:
         """End the process; sequences that are not dropped are started again if another step follows."""
         self._process.close()
 
-    def _advance(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, Advance]:
+    def _advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, Advance]:
         """What follows, whatever happens to the process. tokens: new ones; they are among those of the sequences."""
-        nothing_new = dict.fromkeys(tokens, ())
+        nothing_new: dict[int, Sequence[int] | None] = {i: None if new is None else () for i, new in tokens.items()}
         try:
             if self._process.is_running:
                 self._process.wait_for(tokens)
@@ -132,18 +132,18 @@ class Matchers:
         except LostProcess:
             self._process.restart()
         found: dict[int, Advance] = {}
-        for sequence_id in tokens:  # one by one, so that it is known at which the process fails
+        for sequence_id, nothing in nothing_new.items():  # one by one, so that it is known at which the process fails
             try:
-                found |= self._ask({sequence_id: ()})
+                found |= self._ask({sequence_id: nothing})
             except LostProcess as error:
                 self._process.fail(sequence_id, error)
                 self._process.restart()
-                found |= self._ask({sequence_id: ()})
+                found |= self._ask({sequence_id: nothing})
         return found
 
-    def _ask(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, Advance]:
+    def _ask(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, Advance]:
         sequences = self._process.sequences
-        live = [(i, list(new)) for i, new in tokens.items() if sequences[i].error is None]
+        live = [(i, None if new is None else list(new)) for i, new in tokens.items() if sequences[i].error is None]
         found: dict[int, Advance] = {}
         rows: list[tuple[list[int], bool, str | None]] = []
         if live:

@@ -36,7 +36,7 @@ def walk(
     """The text so far, and what follows, along a random text up to its end."""
     matchers.start(0, params, eos_ids)
     try:
-        text, new = b"", ()
+        text, new = b"", None
         for _ in range(max_tokens):
             found = matchers.advance({0: new})[0]
             text += b"".join(token_bytes[i] for i in found.forced)
