@@ -4,23 +4,24 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from checkpoints.fetch.download_cache import cache_folder
 from jaxserve.cli.args.arg_types import MODEL_HELP
-from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.server.server_config import ServerConfig
 
 if TYPE_CHECKING:
     from jaxserve.batch.bucket_files import BucketMirror
     from jaxserve.batch.results_journal import ResultsJournal
     from jaxserve.batch.run_batch import BatchSummary
-    from jaxserve.server.server_config import ServerConfig
 
+SERVER_OPTIONS = ("tool_call_parser", "reasoning_parser")  # those of a server that change results
 INFLIGHT_PER_SEQ = 4  # lines in flight per running sequence, so that the engine never waits for the next one
 
 
@@ -34,7 +35,6 @@ def run(argv: list[str]) -> int:
         from jaxserve.batch.bucket_files import BucketMirror, download, is_remote
         from jaxserve.batch.check_input import check_input, check_models
         from jaxserve.server.model_names import default_name
-        from jaxserve.server.server_config import ServerConfig
     except ModuleNotFoundError as error:
         raise ConfigError(f"batch needs {error.name}: pip install 'jaxserve-engine[server]'") from None
     with tempfile.TemporaryDirectory(prefix="jaxserve-batch-") as folder:
@@ -48,7 +48,8 @@ def run(argv: list[str]) -> int:
         if model is None:
             raise RequestError(f"{args.input} names no model: give --model", "model")
         names = tuple(args.served_model_name or dict.fromkeys((default_name(model), model)))
-        server_config = ServerConfig(served_model_name=names, trust_request_chat_template=True)
+        chosen = {name: getattr(args, name) for name in SERVER_OPTIONS if hasattr(args, name)}
+        server_config = ServerConfig(served_model_name=names, trust_request_chat_template=True, **chosen)
         check_models(found, names, args.input)
         mirror = BucketMirror(args.output, _spool()) if is_remote(args.output) else None
         output = Path(args.output) if mirror is None else mirror.path
@@ -64,7 +65,7 @@ class _Job:
 
     args: argparse.Namespace
     config: EngineConfig
-    server_config: "ServerConfig"
+    server_config: ServerConfig
     source: Path
     num_lines: int
 
@@ -150,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"lines that are answered at the same time; default: {INFLIGHT_PER_SEQ} per sequence of the engine",
     )
     parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
+    add_flags(parser, ServerConfig, skip=[f.name for f in fields(ServerConfig) if f.name not in SERVER_OPTIONS])
     # The engine's queue needs no limit here: --max-inflight bounds it, and no line is rejected.
     add_engine_flags(parser, skip=("max_num_waiting", "max_waiting_tokens"), seed_help="seed of requests without one")
     return parser

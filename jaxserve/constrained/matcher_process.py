@@ -164,8 +164,7 @@ class MatcherProcess:
         if all(sequence.is_ready for other, sequence in self.sequences.items() if other != sequence_id):
             self._progress_s = monotonic()
         sequence = self.sequences[sequence_id]
-        names = ("key", "eos_ids", "forces", "tokens", "is_alone")
-        values = {name: getattr(sequence, name) for name in names}
+        values = {name: getattr(sequence, name) for name in ("key", "eos_ids", "forces", "tokens", "is_alone")}
         process.send({"do": "start", "id": sequence_id, **values}, self._step_limit_s)
 
     def _note_start(self, message: dict[str, Any]) -> None:

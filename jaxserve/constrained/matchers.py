@@ -40,6 +40,9 @@ class Advance:
     error: str | None
 
 
+NewTokens = Mapping[int, Sequence[int] | None]
+
+
 class Matchers:
     """Used by one thread, the engine's. num_threads: of the process, which computes the masks of different grammars
     side by side; half of the processors, at most 8, if None. step_limit_s, compile_limit_s: wall time after which the
@@ -72,8 +75,7 @@ class Matchers:
         self, sequence_id: int, params: StructuredOutputsParams, eos_ids: Iterable[int], *, forces: bool = True
     ) -> None:
         """Follow a sequence that has no tokens yet. Returns at once; its grammar is compiled meanwhile. eos_ids: the
-        tokens that end it; they are allowed exactly where its text may end. forces: whether tokens are forced; else
-        the masks allow them alone, one after the other."""
+        tokens that end it; they are allowed exactly where its text may end. forces: whether `advance` forces tokens."""
         assert sequence_id not in self._process.sequences
         ends = tuple(i for i in eos_ids if 0 <= i < self._vocabulary.vocab_size)
         self._process.add(sequence_id, TrackedSequence(params.key, ends, forces))
@@ -82,7 +84,7 @@ class Matchers:
         """Whether `advance` need not wait for the sequence's grammar."""
         return self._process.is_ready(sequence_id)
 
-    def advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, Advance]:
+    def advance(self, tokens: NewTokens) -> dict[int, Advance]:
         """Tells the matchers which tokens their sequences have got since the last call, () if none, and returns what
         follows. None: nothing new, and nothing is forced. One message each way for all; waits for grammars that are not
         compiled yet."""
@@ -93,7 +95,7 @@ class Matchers:
         exhausted = [i for i, row in found.items() if (row.error or "").startswith(EXHAUSTED)]
         if again := [i for i in exhausted if not sequences[i].is_alone]:
             self._process.start_alone(again)
-            found |= self._advance({i: None if tokens[i] is None else () for i in again})
+            found |= self._advance(_without_new({i: tokens[i] for i in again}))
         return found
 
     def along(self, sequence_id: int, drafts: Sequence[int]) -> tuple[int, list[np.ndarray]]:
@@ -120,9 +122,9 @@ class Matchers:
         """End the process; sequences that are not dropped are started again if another step follows."""
         self._process.close()
 
-    def _advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, Advance]:
+    def _advance(self, tokens: NewTokens) -> dict[int, Advance]:
         """What follows, whatever happens to the process. tokens: new ones; they are among those of the sequences."""
-        nothing_new: dict[int, Sequence[int] | None] = {i: None if new is None else () for i, new in tokens.items()}
+        nothing_new = _without_new(tokens)
         try:
             if self._process.is_running:
                 self._process.wait_for(tokens)
@@ -132,16 +134,16 @@ class Matchers:
         except LostProcess:
             self._process.restart()
         found: dict[int, Advance] = {}
-        for sequence_id, nothing in nothing_new.items():  # one by one, so that it is known at which the process fails
+        for sequence_id in tokens:  # one by one, so that it is known at which the process fails
             try:
-                found |= self._ask({sequence_id: nothing})
+                found |= self._ask({sequence_id: nothing_new[sequence_id]})
             except LostProcess as error:
                 self._process.fail(sequence_id, error)
                 self._process.restart()
-                found |= self._ask({sequence_id: nothing})
+                found |= self._ask({sequence_id: nothing_new[sequence_id]})
         return found
 
-    def _ask(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, Advance]:
+    def _ask(self, tokens: NewTokens) -> dict[int, Advance]:
         sequences = self._process.sequences
         live = [(i, None if new is None else list(new)) for i, new in tokens.items() if sequences[i].error is None]
         found: dict[int, Advance] = {}
@@ -167,3 +169,8 @@ class Matchers:
     def _mask(self, row: int) -> np.ndarray:
         words = np.frombuffer(self._process.masks.memory, np.uint32).reshape(-1, self._vocabulary.num_row_words)
         return self._masks.find(words[row, : self._vocabulary.num_words])
+
+
+def _without_new(tokens: NewTokens) -> NewTokens:
+    """The same when they have been told already."""
+    return {sequence_id: None if new is None else () for sequence_id, new in tokens.items()}

@@ -8,7 +8,11 @@ from typing import Any, cast
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import option
 from jaxserve.server.hosts import is_loopback, is_pattern, normalized
+from jaxserve.text.reasoning.reasoning_tags import REASONING_TAGS
+from jaxserve.text.tool_calls.tool_call_formats import TOOL_CALL_FORMATS
 
+TOOL_CALL_PARSERS = ("auto", "none", *TOOL_CALL_FORMATS)
+REASONING_PARSERS = ("auto", "none", *REASONING_TAGS)
 GENERATION_CONFIGS = ("auto", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_PORT = 65535
@@ -40,6 +44,18 @@ class ServerConfig:
     default_chat_template_kwargs: Mapping[str, Any] | None = option(
         None, 'default variables of the chat template, as in {"enable_thinking": false}'
     )
+    enable_auto_tool_choice: bool = option(
+        True, 'let models choose whether they call a tool; off: the tool choice "auto" is refused'
+    )
+    tool_call_parser: str = option(
+        "auto", "how the model writes tool calls; auto: as its chat template shows", TOOL_CALL_PARSERS
+    )
+    reasoning_parser: str = option(
+        "none",
+        "tags of the model's reasoning, which becomes reasoning_content; none: it stays in the content; auto: as its "
+        "chat template shows",
+        REASONING_PARSERS,
+    )
     response_role: str = option("assistant", "role of the messages in chat responses")
     allowed_origins: tuple[str, ...] = option((), "origins whose web pages may call the server (CORS)")
     allowed_host: tuple[str, ...] = option(
@@ -66,6 +82,9 @@ class ServerConfig:
     return_tokens_as_token_ids: bool = option(
         False, "token_id:123 instead of a token's text in log-probabilities, unless a request says otherwise"
     )
+    response_store_bytes: int = option(
+        0, "memory for responses that clients ask to keep (store=true of /v1/responses); 0: none is kept"
+    )
     public_metrics: bool = option(False, "serve /metrics without a key")
     warm_up: bool = option(True, "compile all shapes before the first request, instead of each when it is first needed")
     log_requests: bool = option(False, "log one line of JSON for every finished request, without its text")
@@ -87,6 +106,7 @@ class ServerConfig:
         _check_int("max_body_bytes", self.max_body_bytes, 1024, 1 << 31)
         _check_int("max_header_bytes", self.max_header_bytes, 1024, 1 << 24)
         _check_int("keep_alive_timeout_s", self.keep_alive_timeout_s, 1, 3600)
+        _check_int("response_store_bytes", self.response_store_bytes, 0, 1 << 40)
         for name in ("receive_timeout_s", "send_timeout_s", "stall_timeout_s"):
             _check_seconds(name, getattr(self, name), positive=True)
         for name in ("shutdown_timeout", "sse_keep_alive_s"):

@@ -1,7 +1,7 @@
 """Host: `ServerState`: what all routes of a server share: its engine, its status, its models' names and counters."""
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -12,6 +12,7 @@ from jaxserve.server.client_templates import ClientTemplates
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.middleware import HttpCounts
 from jaxserve.server.openai.requests.generation_fields import DEFAULTED
+from jaxserve.server.openai.responses_api.response_store import ResponseStore
 from jaxserve.server.server_config import ServerConfig
 
 
@@ -29,7 +30,8 @@ class ServerState:
     """model_names: the names of the one model; responses without a requested name use the first. created: seconds since
     the Unix epoch. num_active: requests in progress.
 
-    client_templates: renders the chat templates of clients; None: they are trusted like the model's own.
+    client_templates: renders the chat templates of clients; None: they are trusted like the model's own. responses:
+    those that clients asked to keep.
     """
 
     config: ServerConfig
@@ -39,8 +41,12 @@ class ServerState:
     num_active: int = 0
     http_counts: HttpCounts = field(default_factory=HttpCounts)
     client_templates: ClientTemplates | None = field(default_factory=ClientTemplates)
+    responses: ResponseStore = field(init=False)
     _engine: EngineClient | None = None
     _defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        self.responses = ResponseStore(self.config.response_store_bytes)
 
     def open(self, engine: EngineClient) -> None:
         """Accept requests from now on."""
@@ -70,6 +76,14 @@ class ServerState:
     def sampling_defaults(self, **endpoint: Any) -> Mapping[str, Any]:
         """Sampling parameters for requests that do not set them: the model's, which override the endpoint's."""
         return {**endpoint, **self._defaults}
+
+    def special_ids(self, texts: Iterable[str]) -> tuple[int, ...]:
+        """The special tokens among these texts."""
+        tokenizer = self.engine.tokenizer
+        if tokenizer is None:
+            return ()
+        ids = [tokenizer.piece_to_id(text) for text in texts]
+        return tuple(i for i in ids if i is not None and i in tokenizer.special_ids)
 
     def model_name(self, requested: str | None) -> str:
         """The model's name in the response: the requested one, by default the first; unknown names raise `ApiError`

@@ -18,19 +18,20 @@ def checked_messages(
     keeps_null: bool = False,
     keeps_parts: bool = False,
     keeps_developer: bool = False,
+    keeps_arguments: bool = False,
 ) -> list[dict[str, Any]]:
     """New messages with a role and text. Raises `RequestError` with the path of what is invalid.
 
     A list of text parts is joined by newlines, unless keeps_parts: the template iterates over them. The arguments of a
-    tool call, sent as JSON text, become the object that templates expect. Content that is null or left out
-    becomes "", unless keeps_null: few templates test it for null (DeepSeek's to recognize tool calls), while most
+    tool call become the object that templates expect, or, with keeps_arguments, JSON as text. Content that is null or
+    left out becomes "", unless keeps_null: few templates test it for null (DeepSeek's to recognize tool calls), most
     concatenate it or search in it. Other null fields and empty lists are dropped, since templates test whether a field
     is present. Reasoning is stored under both names that templates read. The role "developer" becomes "system", unless
     keeps_developer: the template handles it.
     """
     check_schema(messages, schema, "messages")
     return [
-        _converted(message, f"messages[{i}]", keeps_null, keeps_parts, keeps_developer)
+        _converted(message, f"messages[{i}]", keeps_null, keeps_parts, keeps_developer, keeps_arguments)
         for i, message in enumerate(cast(Sequence[Mapping[str, Any]], messages))
     ]
 
@@ -41,7 +42,12 @@ def text_of(content: Any) -> str:
 
 
 def _converted(
-    message: Mapping[str, Any], where: str, keeps_null: bool, keeps_parts: bool, keeps_developer: bool
+    message: Mapping[str, Any],
+    where: str,
+    keeps_null: bool,
+    keeps_parts: bool,
+    keeps_developer: bool,
+    keeps_arguments: bool,
 ) -> dict[str, Any]:
     _check_content(message, where)
     unsaid = {"annotations", *(() if message.get("tool_calls") else ("tool_calls",))}  # empty, as the schema requires
@@ -49,7 +55,8 @@ def _converted(
     if message["role"] == "developer" and not keeps_developer:
         converted["role"] = "system"
     if calls := converted.get("tool_calls"):
-        converted["tool_calls"] = [_tool_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+        places = [f"{where}.tool_calls[{i}].function.arguments" for i in range(len(calls))]
+        converted["tool_calls"] = list(map(_tool_call, calls, places, [keeps_arguments] * len(calls)))
     reasoning = next((found for name in REASONING if (found := message.get(name)) is not None), None)
     if reasoning is not None:
         converted = {"thinking": reasoning, **converted, "reasoning_content": reasoning}
@@ -75,13 +82,14 @@ def _check_content(message: Mapping[str, Any], where: str) -> None:
     )
 
 
-def _tool_call(call: Mapping[str, Any], where: str) -> dict[str, Any]:
-    function = call["function"]
-    arguments: Any = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
+def _tool_call(call: Mapping[str, Any], where: str, keeps_text: bool) -> dict[str, Any]:
+    """where: the path of its arguments."""
+    arguments: Any = call["function"].get("arguments")
+    try:
+        if isinstance(arguments, str):
             arguments = json.loads(arguments) if arguments.strip() else {}
-        except (ValueError, RecursionError):
-            message = f"{where}.function.arguments is not JSON"
-            raise RequestError(message, f"{where}.function.arguments") from None
-    return {**call, "function": {**function, "arguments": arguments}}
+        if keeps_text:
+            arguments = json.dumps(arguments or {}, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        raise RequestError(f"{where} is not JSON", where) from None
+    return {**call, "function": {**call["function"], "arguments": arguments}}

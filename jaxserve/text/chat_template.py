@@ -19,17 +19,21 @@ CONTINUED = "\ue000the final message ends here\ue000 "  # its final space shows 
 TESTS_NULL = re.compile(r"\bcontent['\"\])]*\s+is\s+(not\s+)?none", re.IGNORECASE)  # not reasoning_content
 READS_PARTS = re.compile(r"\{%-?\s*for\s+\w+\s+in\s+[\w.\[\]'\"]*\bcontent\b['\"\])]*\s*(-?%\}|\||if\b)")
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # as Python writes an object: errors go to clients, who need not learn it
+THINKING = ("enable_thinking", "thinking")  # variables by which templates switch reasoning on
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 MODELS_OWN = "the model's chat template"
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """template: jinja2's. schema: of the messages that it renders. constants: the texts in its expressions."""
+    """template: jinja2's. schema: of the messages that it renders. constants: the texts in its expressions. variables:
+    the names that it reads. joins_arguments: it takes the arguments of calls as text."""
 
     template: Any
     schema: dict[str, Any]
     constants: frozenset[str]
+    variables: frozenset[str]
+    joins_arguments: bool
 
 
 class ChatTemplate:
@@ -56,6 +60,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
+        reasoning_effort: str | None = None,
         plain_tokens: Sequence[str] = (),
     ) -> str:
         """The prompt with its special tokens as text: encode it with add_special_tokens=False.
@@ -64,8 +69,10 @@ class ChatTemplate:
         add_generation_prompt: end with the header of the assistant's answer. continue_final_message: end inside the
         last message, which the model continues; not together with add_generation_prompt. variables: the template's own
         (such as enable_thinking). plain_tokens: special tokens that stay text where messages, tools and variables spell
-        them; the result then has the marks of `UserText`. Raises `RequestError` for invalid messages and for any error
-        in the template.
+        them; the result then has the marks of `UserText`. Raises `RequestError` for invalid messages, for tools or an
+        effort that the template does not read, and for any error in the template.
+
+        reasoning_effort: a variable of some templates; others read one of `THINKING`, which "none" makes false.
         """
         if self.source is None:
             message = "the model has no chat template: set chat_template, or send a plain prompt"
@@ -80,8 +87,13 @@ class ChatTemplate:
             keeps_null=TESTS_NULL.search(self.source) is not None,
             keeps_parts=READS_PARTS.search(self.source) is not None,
             keeps_developer="developer" in self.source,
+            keeps_arguments=compiled.joins_arguments,
         )
-        given: dict[str, Any] = {**(variables or {}), "messages": chat, "tools": list(tools) if tools else None}
+        if tools and "tools" not in compiled.variables:
+            raise RequestError(f"{self.name} does not show tools: leave them out, or set a template that does", "tools")
+        effort = {} if reasoning_effort is None else self._effort(reasoning_effort, compiled)
+        given: dict[str, Any] = {**(variables or {}), **effort}
+        given |= {"messages": chat, "tools": list(tools) if tools else None}
         if plain_tokens:
             given = user_text(tuple(plain_tokens), compiled.constants).marked(given)
             chat = given["messages"]
@@ -90,12 +102,21 @@ class ChatTemplate:
         text = self._render(compiled.template, {**values, "add_generation_prompt": add_generation_prompt}, chat)
         return text if continued is None else _cut_at_mark(text, continued, self.name)
 
+    def _effort(self, effort: str, compiled: _Compiled) -> dict[str, Any]:
+        """The variables by which the template learns of the effort."""
+        values = {"reasoning_effort": effort, **dict.fromkeys(THINKING, effort != "none")}
+        found = {name: value for name, value in values.items() if name in compiled.variables}
+        if not found:
+            message = f"{self.name} reads none of {', '.join(values)}: leave reasoning_effort out"
+            raise RequestError(message, "reasoning_effort")
+        return found
+
     def check(self) -> None:
         """Raises `RequestError` where the source is not valid jinja2."""
         self._compile()
 
     def _compile(self) -> _Compiled:
-        from jaxserve.text.template_reads import compared_constants, constants, message_fields
+        from jaxserve.text import template_reads as reads
         from jaxserve.text.template_sandbox import compile_tree, parse_template
 
         assert self.source is not None
@@ -105,9 +126,9 @@ class ChatTemplate:
                 raise RequestError(message, "chat_template")
             try:
                 tree = parse_template(self.source)
-                schema = conversation_schema(compared_constants(tree), message_fields(tree))
-                texts = constants(tree)
-                self._compiled = _Compiled(compile_tree(tree), schema, texts)
+                schema = conversation_schema(reads.compared_constants(tree), reads.message_fields(tree))
+                facts = reads.constants(tree), reads.variables(tree), reads.joins_arguments(tree)
+                self._compiled = _Compiled(compile_tree(tree), schema, *facts)
             except Exception as error:
                 line = getattr(error, "lineno", None)  # of a syntax error
                 place = "" if line is None else f" (line {line})"

@@ -7,11 +7,13 @@ prompt if the prompt ends inside a character.
 
 import codecs
 from collections.abc import Sequence
+from functools import lru_cache
 
 from jaxserve.text.tokenizer import Tokenizer
 
 MAX_UTF8_BYTES = 4
 CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
+MAX_TABLES = 4  # of tables with some special tokens, each as long as the vocabulary; a server needs one or two
 
 
 class Detokenizer:
@@ -26,15 +28,18 @@ class Detokenizer:
             self._visible[special_id] = b""
         self._errors = decoding.errors
         self._strips_space = decoding.strips_space
+        self._table_showing = lru_cache(MAX_TABLES)(self._make_table)
 
-    def stream(self, prompt_ids: Sequence[int] = (), skip_special_tokens: bool = True) -> "TextStream":
-        """The stream of the text after a prompt.
+    def stream(
+        self, prompt_ids: Sequence[int] = (), skip_special_tokens: bool = True, shown_special_ids: tuple[int, ...] = ()
+    ) -> "TextStream":
+        """The stream of the text after a prompt. shown_special_ids: special tokens that are not skipped.
 
         Prompt and output together read as if the tokenizer decoded them at once: " Paris." follows "is", though a
         SentencePiece tokenizer drops the space of an output decoded alone. A character that begins in the prompt and
         ends in the output is returned whole with the output.
         """
-        table = self._visible if skip_special_tokens else self._all
+        table = self._table_showing(shown_special_ids) if skip_special_tokens else self._all
         tail = b""
         for token_id in reversed(prompt_ids):
             tail = table[token_id] + tail
@@ -44,6 +49,14 @@ class Detokenizer:
         tail = tail.lstrip(CONTINUATION_BYTES)
         unfinished = tail[codecs.utf_8_decode(tail, self._errors, False)[1] :]
         return TextStream(table, self._errors, unfinished, strips_space=self._strips_space and is_first)
+
+    def _make_table(self, shown_special_ids: tuple[int, ...]) -> list[bytes]:
+        if not shown_special_ids:
+            return self._visible
+        table = list(self._visible)
+        for token_id in shown_special_ids:
+            table[token_id] = self._all[token_id]
+        return table
 
     def token_text(self, token_id: int) -> str:
         """One token alone, special or not, with U+FFFD for the bytes of incomplete characters."""

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from jinja2 import nodes
 
+ARGUMENTS = "arguments"
+
 
 def message_fields(tree: nodes.Template) -> frozenset[str]:
     """The fields of messages that the template reads: `message.name`, `message["name"]` or `message.get("name")`.
@@ -14,6 +16,23 @@ def message_fields(tree: nodes.Template) -> frozenset[str]:
     return frozenset(name for base, name in _reads(tree) if _root(base) in holders)
 
 
+def variables(tree: nodes.Template) -> frozenset[str]:
+    """The names of variables that the template reads."""
+    return frozenset(name.name for name in tree.find_all(nodes.Name) if name.ctx == "load")
+
+
+def joins_arguments(tree: nodes.Template) -> bool:
+    """Whether the template writes the arguments of a tool call as text: joined to others or alone, without a filter.
+
+    DeepSeek's do. Templates that ask first whether arguments are text or an object take either.
+    """
+    tests = [test.node for test in tree.find_all(nodes.Test) if test.name in ("string", "mapping")]
+    if any(_field(node) == ARGUMENTS for node in tests):
+        return False
+    pairs = [pair for kind in (nodes.Add, nodes.Concat, nodes.Output) for pair in tree.find_all(kind)]
+    return any(_field(part) == ARGUMENTS for pair in pairs for part in pair.iter_child_nodes())
+
+
 def compared_constants(tree: nodes.Template) -> frozenset[str]:
     """The texts that the template compares anything with, roles among them."""
     return frozenset(text for comparison in tree.find_all(nodes.Compare) for text in constants(comparison))
@@ -22,6 +41,13 @@ def compared_constants(tree: nodes.Template) -> frozenset[str]:
 def constants(tree: nodes.Node) -> frozenset[str]:
     """The texts in expressions."""
     return frozenset(text for constant in tree.find_all(nodes.Const) if (text := _text(constant)) is not None)
+
+
+def _field(node: nodes.Node) -> str | None:
+    """The field that an expression reads."""
+    if isinstance(node, nodes.Getattr):
+        return node.attr
+    return _text(node.arg) if isinstance(node, nodes.Getitem) else None
 
 
 def _reads(tree: nodes.Template) -> Iterator[tuple[nodes.Node, str]]:

@@ -79,6 +79,10 @@ class Tokenizer:
         """The token as spelled in the vocabulary."""
         return self.backend.id_to_token(token_id) if token_id >= 0 else None
 
+    def piece_to_id(self, piece: str) -> int | None:
+        """The id of a token as spelled in the vocabulary."""
+        return self.backend.token_to_id(piece)
+
 
 def check_unicode(text: str, param: str = "prompt") -> None:
     """Raise `RequestError` for text that UTF-8 cannot represent. param: where the text stands."""

@@ -14,6 +14,7 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_checks import MAX_LOGIT_BIAS
 from jaxserve.core.options.sampling_params import MAX_BAD_WORDS
 from jaxserve.core.options.scheduling_options import SchedulingOptions
+from jaxserve.engine.inputs.chat_renderer import EFFORTS
 from jaxserve.server.http.error_responses import TYPES, ApiError
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.chat_body import ChatBody
@@ -27,12 +28,16 @@ from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, 
 from jaxserve.server.openai.requests.unsupported_fields import IGNORED, UNSUPPORTED
 from jaxserve.server.server_config import ServerConfig
 from jaxserve.text.message_schema import MAX_MESSAGES, ROLES, conversation_schema
+from jaxserve.text.reasoning.reasoning_tags import REASONING_TAGS
+from jaxserve.text.tool_calls.tool_call_formats import TOOL_CALL_FORMATS
+from jaxserve.text.tool_calls.tool_schema import CHOICE_SCHEMA, MAX_CHARS, MAX_DEPTH, MAX_TOOLS
 from tests.end_to_end.api.test_recipes import blocks
 from tests.repository.modules import ROOT
 from tests.support.fakes.fake_llm import fake_llm
 from tests.support.serving.http_server import Running, running
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+CHOICES = CHOICE_SCHEMA["anyOf"][0]["enum"]
 SHARED = set(SamplingFields.model_fields)
 CHAT_MESSAGES = [{"role": "user", "content": "a"}]
 # Heading of a table → the fields it must list, their body, and a valid body to which any of them can be added.
@@ -166,7 +171,7 @@ LIMITS = {
     "Completions and chats": {"stop": MAX_STOPS, "logit_bias": MAX_LOGIT_BIAS, "bad_words": MAX_BAD_WORDS},
     "Completions only": {"prompt": MAX_TEXTS},
     "Scores and ranks": {"text_1": MAX_TEXTS},
-    "Chats only": {"messages": MAX_MESSAGES},
+    "Chats only": {"messages": MAX_MESSAGES, "tools": MAX_TOOLS},
 }
 
 
@@ -181,6 +186,16 @@ def test_the_fields_of_messages_are_listed():
     listed = {name for row in rows("Messages") for name in code(row[0])}
     assert listed == set(conversation_schema()["items"]["properties"])
     assert set(code(rows("Messages")[0][2])) >= set(ROLES)
+
+
+def test_the_formats_of_tool_calls_and_reasoning_are_listed():
+    listed = {name for row in rows("Tools") for name in code(row[0])}
+    assert listed - {"tool_choice"} == {*TOOL_CALL_FORMATS, *CHOICES, '{"type": "function", "function": {"name": …}}'}
+    assert f"at most {MAX_CHARS} characters" in section("Tools").replace("\n", " ")
+    assert f"{MAX_DEPTH} levels" in section("Tools")
+    assert set(code(section("Reasoning"))) >= set(REASONING_TAGS)
+    (efforts,) = [row[2] for row in rows("Chats only") if "`reasoning_effort`" in row[0]]
+    assert set(code(efforts)) >= set(EFFORTS)
 
 
 def test_the_names_of_other_servers_are_listed():

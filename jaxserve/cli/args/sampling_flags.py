@@ -26,6 +26,7 @@ HELP = {
     "prompt_logprobs": "the same for each token of the prompt",
     "detokenize": "make text of the tokens",
     "skip_special_tokens": "leave special tokens out of the text",
+    "shown_special_ids": "special tokens that are not left out, as JSON: [1, 2]",
     "spaces_between_special_tokens": "accepted as in vLLM; has no effect",
     "include_stop_str_in_output": "keep the text that ended the output",
     "logit_bias": "added to the logits of token ids, -100 to 100, as JSON: {\"5\": -100}",

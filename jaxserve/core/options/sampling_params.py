@@ -26,7 +26,7 @@ MAX_BAD_WORDS = 128
 GREEDY_BELOW = 1e-5  # a lower temperature is greedy
 MAX_TEMPERATURE = 1e6  # all tokens are equally likely at far lower values
 MIN_REPETITION_PENALTY = 1e-6  # logits divided by less overflow float32
-MAX_STOP_TOKEN_IDS = 1024  # every token drawn is compared with each of them
+MAX_FEW_TOKEN_IDS = 1024  # every token drawn is compared with each stop token
 MIN_TEMPERATURE = 1e-2  # below it logits / temperature leave the range where a float32 softmax is useful
 
 UNSUPPORTED = frozenset(
@@ -54,8 +54,8 @@ OTHER_NAMES = {
 class SamplingParams:
     """Values are checked and normalized at construction; one that is not supported raises `RequestError`.
 
-    After construction stop, stop_token_ids and bad_words are tuples, possibly empty; allowed_token_ids is a tuple or
-    None, and logit_bias a dict or None.
+    After construction stop, stop_token_ids, shown_special_ids and bad_words are tuples, possibly empty;
+    allowed_token_ids is a tuple or None, and logit_bias a dict or None.
 
     n: samples of one prompt. temperature: 0 (or below 1e-5) is greedy; top_p, top_k and min_p then have no effect, and
     one sample is computed and repeated n times.
@@ -67,6 +67,7 @@ class SamplingParams:
     ends the output earlier. max_tokens: None fills the context.
     logprobs, prompt_logprobs: number of candidates reported per position; 0: only the token itself, -1: all.
     detokenize: False leaves the text empty. skip_special_tokens: leave them out of the text.
+    shown_special_ids: special tokens that are never left out, such as the markers of tool calls.
     spaces_between_special_tokens: has no effect, as text is made from the tokens' own bytes, and nothing is inserted
     between them.
     logit_bias: added to the logits of token ids, clamped to [-100, 100]. allowed_token_ids: only these are drawn.
@@ -94,6 +95,7 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     detokenize: bool = True
     skip_special_tokens: bool = True
+    shown_special_ids: Collection[int] = ()
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     logit_bias: Mapping[int, float] | None = None
@@ -144,7 +146,7 @@ class SamplingParams:
 
         max_logprobs: the engine's limit for logprobs and prompt_logprobs; -1 for no limit.
         """
-        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
+        for name in ("stop_token_ids", "shown_special_ids", "logit_bias", "allowed_token_ids"):
             outside = [i for i in getattr(self, name) or () if i >= vocab_size]
             if outside:
                 message = f"{name} has ids outside the vocabulary of {vocab_size} tokens: {listed(outside)}"
@@ -180,10 +182,10 @@ def _stop(name: str, value: Any) -> tuple[str, ...]:
     return strings(MAX_STOP_STRINGS)(name, [value] if isinstance(value, str) else value)
 
 
-def _stop_token_ids(name: str, value: Any) -> tuple[int, ...]:
+def _few_token_ids(name: str, value: Any) -> tuple[int, ...]:
     ids = () if value is None else token_ids(name, value)
-    if len(ids) > MAX_STOP_TOKEN_IDS:
-        raise RequestError(f"{name} holds {len(ids)} ids; at most {MAX_STOP_TOKEN_IDS} are allowed", name)
+    if len(ids) > MAX_FEW_TOKEN_IDS:
+        raise RequestError(f"{name} holds {len(ids)} ids; at most {MAX_FEW_TOKEN_IDS} are allowed", name)
     return ids
 
 
@@ -205,7 +207,7 @@ _CHECKS = {
     "min_p": number(0.0, 1.0),
     "seed": optional(_seed),
     "stop": _stop,
-    "stop_token_ids": _stop_token_ids,
+    "stop_token_ids": _few_token_ids,
     "ignore_eos": boolean,
     "max_tokens": optional(integer(1)),
     "min_tokens": integer(0),
@@ -213,6 +215,7 @@ _CHECKS = {
     "prompt_logprobs": optional(integer(-1)),
     "detokenize": boolean,
     "skip_special_tokens": boolean,
+    "shown_special_ids": _few_token_ids,
     "spaces_between_special_tokens": boolean,
     "include_stop_str_in_output": boolean,
     "logit_bias": optional(logit_bias),

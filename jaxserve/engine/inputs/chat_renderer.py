@@ -14,9 +14,11 @@ from jaxserve.engine.inputs.prompt import Prompt, check_chars
 from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.client_template import ClientTemplate
 from jaxserve.text.tokenizer import Tokenizer
+from jaxserve.text.tool_calls.tool_schema import checked_tools
 from jaxserve.text.user_text import unmarked
 
 CHAT_PARAMS = SamplingParams(max_tokens=None)  # an answer may fill the context
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")  # OpenAI's
 OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message", "self")  # the last is jinja's
 
 
@@ -28,6 +30,7 @@ class ChatOptions(TypedDict, total=False):
     continue_final_message: bool
     tools: Sequence[Mapping[str, Any]] | None
     chat_template_kwargs: Mapping[str, Any] | None
+    reasoning_effort: str | None
     max_model_len: int | None
     add_special_tokens: bool
 
@@ -60,6 +63,7 @@ class ChatRenderer:
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        reasoning_effort: str | None = None,
         max_model_len: int | None = None,
         add_special_tokens: bool = False,
     ) -> list[Prompt]:
@@ -68,8 +72,10 @@ class ChatRenderer:
         chat_template: jinja text or the path of a file with it, both trusted; templates of a server's clients go into a
         `ClientTemplate`, which is rendered in a process of its own. add_generation_prompt: end with the header of an
         assistant message. continue_final_message: end within the final message instead, for the model to continue it.
-        tools: JSON schemas of functions, for templates that list them. chat_template_kwargs: further variables of the
-        template. max_model_len: a text that cannot be so few tokens is refused before it is encoded.
+        tools: functions that the model may call, as {"type": "function", "function": {"name", "description",
+        "parameters"}}; refused for templates that do not show them. chat_template_kwargs: further variables of the
+        template. reasoning_effort: "none", "low" and so on, for templates that read it. max_model_len: a text that
+        cannot be so few tokens is refused before it is encoded.
         add_special_tokens: the tokenizer adds its own around the template's text. Raises `RequestError` with the field
         at fault, and the conversation where there are several.
         """
@@ -83,7 +89,9 @@ class ChatRenderer:
         is_generation = _boolean("add_generation_prompt", add_generation_prompt)
         is_continued = _boolean("continue_final_message", continue_final_message)
         adds_special_tokens = _boolean("add_special_tokens", add_special_tokens)
-        schemas, variables = _tools(tools), _variables(chat_template_kwargs)
+        offered, variables = checked_tools(tools), _variables(chat_template_kwargs)
+        if reasoning_effort is not None and reasoning_effort not in EFFORTS:
+            raise RequestError(f"reasoning_effort must be one of {', '.join(EFFORTS)}", "reasoning_effort")
         if self.tokenizer is None:
             raise RequestError("this model has no tokenizer, which a chat needs: name one (tokenizer=…)", "messages")
         texts: list[str] = []
@@ -91,10 +99,11 @@ class ChatRenderer:
             with named(name_of(i, len(conversations), "conversation")):
                 text = template.render(
                     messages,
-                    tools=schemas,
+                    tools=offered,
                     add_generation_prompt=is_generation,
                     continue_final_message=is_continued,
                     variables=variables,
+                    reasoning_effort=reasoning_effort,
                     plain_tokens=self.tokenizer.plain_tokens,
                 )
                 if max_model_len is not None:
@@ -136,15 +145,6 @@ def _boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise RequestError(f"{name} must be True or False, not {value!r}", name)
     return value
-
-
-def _tools(tools: Any) -> list[Mapping[str, Any]] | None:
-    if tools is None:
-        return None
-    schemas = as_list(tools)
-    if schemas is None or not all(isinstance(schema, Mapping) for schema in schemas):
-        raise RequestError("tools must be a list of objects, each the schema of a function", "tools")
-    return schemas
 
 
 def _variables(variables: Any) -> dict[str, Any]:

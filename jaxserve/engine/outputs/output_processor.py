@@ -78,7 +78,8 @@ class OutputProcessor:
         outputs: list[OutputText | None] = [None] * params.num_sequences
         if detokenizer is not None:
             stops = StopStrings.shared(params.stop, params.include_stop_str_in_output) if params.stop else None
-            streams = [detokenizer.stream(prompt_ids, params.skip_special_tokens) for _ in outputs]
+            shown = params.skip_special_tokens, tuple(params.shown_special_ids)
+            streams = [detokenizer.stream(prompt_ids, *shown) for _ in outputs]
             outputs = [OutputText(stream, params, stops) for stream in streams]
         state = RequestState(request, prompt_ids, [], detokenizer, RequestMetrics(arrival_s=request.arrival_s))
         with deferred_signals(), self._lock:

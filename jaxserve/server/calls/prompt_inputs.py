@@ -70,11 +70,12 @@ async def chat_prompt(
     body: ChatBody | TokenizeBody,
     truncation: Truncation | None,
     *,
+    tools: Any,
     add_special_tokens: bool = False,
 ) -> Prompt:
     """The prompt that the chat template makes of the body's messages; those of the response role are an assistant's.
 
-    add_special_tokens: the tokenizer adds its own to those of the template.
+    tools: those that the template shows. add_special_tokens: the tokenizer adds its own to those of the template.
     """
     config = state.config
     if body.chat_template is not None and not config.trust_request_chat_template:
@@ -92,6 +93,8 @@ async def chat_prompt(
         _as_assistant(body.messages, config.response_role),
         add_generation_prompt=generates,
         continue_final_message=continues,
+        tools=tools,
+        reasoning_effort=body.reasoning_effort,
         chat_template_kwargs=variables,
         max_model_len=None if truncation is not None else state.max_model_len,
         add_special_tokens=add_special_tokens,

@@ -29,7 +29,8 @@ def routes(state: ServerState) -> APIRouter:
         if body.prompt is not None:
             (ids,) = await encode_texts(state, [body.prompt], add_special_tokens=adds)
         else:
-            ids = list((await chat_prompt(state, body, None, add_special_tokens=adds)).token_ids or ())
+            prompt = await chat_prompt(state, body, None, tools=body.tools, add_special_tokens=adds)
+            ids = list(prompt.token_ids or ())
         tokenizer = tokenizer_of(state)
         fields = {"count": len(ids), "max_model_len": state.max_model_len, "tokens": ids}
 

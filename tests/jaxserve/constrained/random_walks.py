@@ -20,11 +20,6 @@ def expected(pattern: str, text: bytes, tokens: TokenTree, eos_ids: Sequence[int
     return tokens.allowed(state) | (set(eos_ids) if is_complete(state) else set())
 
 
-def is_right(text: bytes, legal: set[int], brute_force: set[int]) -> bool:
-    """Nothing is forced before the first token: its mask may have one alone, which the tokenizer would begin with."""
-    return legal == brute_force or (not text and len(legal) == 1 and legal < brute_force)
-
-
 def walk(
     matchers: Matchers,
     params: StructuredOutputsParams,
@@ -36,7 +31,7 @@ def walk(
     """The text so far, and what follows, along a random text up to its end."""
     matchers.start(0, params, eos_ids)
     try:
-        text, new = b"", None
+        text, new = b"", ()
         for _ in range(max_tokens):
             found = matchers.advance({0: new})[0]
             text += b"".join(token_bytes[i] for i in found.forced)

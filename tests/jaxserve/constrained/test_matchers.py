@@ -68,45 +68,51 @@ def test_the_ends_are_those_of_the_sequence(matchers):
     assert [tokens_of(found[i].mask) for i in range(4)] == [{B, *EOS_IDS}, {B, EOS_IDS[1]}, {B, D}, {B}]
     matchers.start(4, StructuredOutputsParams(regex="a|ad"), (D,))
     matchers.start(5, StructuredOutputsParams(regex="[ac]d|e"), (D,))
-    assert content(matchers.advance({4: (A,)})[4]) == ((), {D}, False, None)
+    assert content(matchers.advance({4: ()})[4]) == ((A,), {D}, False, None)
     assert tokens_of(matchers.advance({5: ()})[5].mask) == {A, C, ord("e")}
     assert content(matchers.advance({5: (A,)})[5]) == ((), set(), False, "no text of this form exists from here on")
 
 
 def test_forced_tokens_are_those_that_the_tokenizer_makes(matchers):
     """`orderId` is one token. Where `order` may become `orderId`, it is not forced."""
-    first, *others = TOKENIZER.encode('{"orderId":')
     matchers.start(0, ORDER, EOS_IDS)
-    matchers.start(1, StructuredOutputsParams(regex="a<s>order(?:Id|s)"), EOS_IDS)
-    assert content(matchers.advance({0: None})[0]) == ((), {first}, False, None)
-    found = matchers.advance({0: (first,), 1: (A,)})
-    assert list(found[0].forced) == others
+    matchers.start(1, StructuredOutputsParams(regex="<s>order(?:Id|s)"), EOS_IDS)
+    found = matchers.advance({0: (), 1: ()})
+    assert list(found[0].forced) == TOKENIZER.encode('{"orderId":')
     assert text_of(found[1].forced) == b"<s>"  # text, not the special token
     beginnings = ("o", "or", "ord", "orde", "order", "orderI", "orderId")
     assert tokens_of(found[1].mask) == {TOKENIZER.encode(text)[0] for text in beginnings}
 
 
 def test_masks_ask_for_forced_tokens_one_by_one(matchers):
-    """What `advance` forces is what drawing along the masks gives, also of a sequence for which nothing is forced."""
-    first = TOKENIZER.encode('{"')
+    """What `advance` forces is what drawing along the masks gives."""
     for i in range(2):
-        matchers.start(i, ORDER, EOS_IDS, forces=i == 0)
-    found = matchers.advance({0: first})[0]
-    assert len(found.forced) > 1
-    assert content(matchers.advance({1: first})[1]) == ((), set(found.forced[:1]), False, None)
+        matchers.start(i, ORDER, EOS_IDS)
+    found = matchers.advance({0: ()})[0]
     tokens: list[int] = []
     while len(legal := tokens_of(matchers.along(1, tokens)[1][-1])) == 1:
         tokens += legal
     assert tuple(tokens) == found.forced
     assert legal == tokens_of(found.mask)
-    assert content(matchers.advance({1: tokens})[1]) == ((), *content(found)[1:])
+    assert content(matchers.advance({1: tokens})[1])[1:] == content(found)[1:]
+
+
+def test_nothing_is_forced_where_it_is_not_wanted(matchers):
+    """The mask then has the first forced token alone."""
+    for i in range(2):
+        matchers.start(i, ORDER, EOS_IDS, forces=i == 0)
+    first, second, *_ = matchers.along(0, TOKENIZER.encode('{"orderId":'))[1]
+    assert content(matchers.advance({0: None})[0]) == ((), tokens_of(first), False, None)
+    drawn = tuple(tokens_of(first))
+    assert content(matchers.advance({1: drawn})[1]) == ((), tokens_of(second), False, None)
+    assert len(matchers.advance({0: drawn})[0].forced) > 1
+    assert len(drawn) == len(tokens_of(second)) == 1
 
 
 def test_a_process_that_is_killed_loses_nothing(matchers, processes):
     for i in range(3):
         matchers.start(i, LETTERS if i else ORDER, EOS_IDS)
-    first = matchers.advance({0: TOKENIZER.encode('{"'), 1: (A, B), 2: ()})
-    assert first[0].forced
+    first = matchers.advance({0: (), 1: (A, B), 2: ()})
     processes[0].kill()
     processes[0].wait()
     found = matchers.advance({0: (), 1: (D,)})
@@ -206,7 +212,7 @@ def test_many_sequences_get_more_rows(matchers):
     for i in range(50):
         matchers.start(i, StructuredOutputsParams(regex=f"a{{{i}}}b"), EOS_IDS)
     found = matchers.advance({i: (A,) * i for i in range(50)})
-    assert all(text_of(found[i].forced) == b"b" and found[i].is_complete for i in range(50))
+    assert all(content(found[i])[1:] == ({B}, False, None) or found[i].forced == (B,) for i in range(50))
 
 
 def test_drafts_are_checked_without_moving(matchers):

@@ -11,7 +11,7 @@ from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.engine.build.constraint_vocabulary import constraint_vocabulary
 from jaxserve.text.plain_text_tokenizer import PlainTextTokenizer
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
-from tests.jaxserve.constrained.random_walks import expected, is_right, tokens_of, walk
+from tests.jaxserve.constrained.random_walks import expected, tokens_of, walk
 from tests.jaxserve.constrained.small_vocabulary import PADDED_SIZE, TOKENIZER, vocabulary
 from tests.jaxserve.constrained.viable_prefixes import TokenTree
 from tests.jaxserve.text.small_vocab import byte_level, sentencepiece
@@ -64,7 +64,7 @@ def test_masks_equal_brute_force_over_a_real_vocabulary(smollm2, matchers):
             constraint = StructuredOutputsParams(**params)
             for text, found in walk(matchers, constraint, token_bytes, smollm2.eos_ids, Random(seed), max_tokens=15):
                 assert found.error is None
-                assert is_right(text, tokens_of(found.mask), expected(pattern, text, tokens, smollm2.eos_ids))
+                assert tokens_of(found.mask) == expected(pattern, text, tokens, smollm2.eos_ids)
                 num_masks += 1
     assert num_masks > 40
 
@@ -73,25 +73,21 @@ def test_special_tokens_are_never_allowed(smollm2, matchers):
     """Not even where their spelling is asked for, or everything is allowed."""
     matchers.start(0, StructuredOutputsParams(regex=r"(?s:.*)"), ())
     matchers.start(1, StructuredOutputsParams(regex=r"<\|im_start\|>[a-z]"), ())
-    less, bar = smollm2.encode("<|")
-    found = matchers.advance({0: (), 1: (less,)})
+    found = matchers.advance({0: (), 1: ()})
     matchers.drop(0)
     matchers.drop(1)
-    assert found[1].forced[0] == bar
     assert len(tokens_of(found[0].mask)) > 48_000
     assert not (tokens_of(found[0].mask) | tokens_of(found[1].mask) | {*found[1].forced}) & smollm2.special_ids
-    assert b"".join(smollm2.token_bytes[i] for i in found[1].forced) == b"|im_start|>"
+    assert b"".join(smollm2.token_bytes[i] for i in found[1].forced) == b"<|im_start|>"
 
 
 @pytest.mark.parametrize("text", ["orderNumber", '{"zip code": "été', "name_of_the_person", "x" * 50])
 def test_forced_tokens_are_those_of_the_whole_text(smollm2, matchers, text):
     """Up to the last ones, which depend on what follows."""
     matchers.start(0, StructuredOutputsParams(regex=text.replace("{", r"\{") + "[1-9]"), smollm2.eos_ids)
-    whole = smollm2.encode(text + "1")
-    first = matchers.advance({0: None})[0]
     forced = list(matchers.advance({0: ()})[0].forced)
     matchers.drop(0)
-    assert (first.forced, tokens_of(first.mask)) == ((), {whole[0]})
+    whole = smollm2.encode(text + "1")
     assert forced == whole[: len(forced)]
     assert len(forced) >= len(whole) - 3
 

@@ -288,3 +288,44 @@ def test_a_folders_template_file_comes_before_its_tokenizer_config(tmp_path):
     assert chat_template_from_folder(tmp_path).render(HI) == "<b><e>"
     (tmp_path / "chat_template.jinja").write_text("file{{ bos_token }}")
     assert chat_template_from_folder(tmp_path).render(HI) == "file<b>"
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+ARGUMENTS = "messages[0].tool_calls[0].function.arguments"
+WRITERS = {  # templates that take arguments as text, and what they make of {"a": 1}
+    "{{ 'x' + %s }}": 'x{"a": 1}',
+    "{{ 'x' ~ %s ~ 'y' }}": 'x{"a": 1}y',
+    "{{ %s }}": '{"a": 1}',
+    "{{ 'x' + messages[0]['tool_calls'][0]['function']['arguments'] }}": 'x{"a": 1}',
+    "{{ 'x' + (%s | tojson) }}": 'x{"a": 1}',
+    "{{ %s.a }}": "1",
+    "{%% if %s is string %%}text{%% else %%}{{ %s | tojson }}{%% endif %%}": '{"a": 1}',
+}
+
+
+@pytest.mark.parametrize("source", WRITERS)
+@pytest.mark.parametrize("arguments", [{"a": 1}, '{"a": 1}'])
+def test_arguments_are_text_for_templates_that_join_them_to_text(source, arguments):
+    template = ChatTemplate(source % ((ARGUMENTS,) * source.count("%s")) if "%s" in source else source)
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert template.render(messages) == WRITERS[source]
+
+
+def test_a_template_that_does_not_show_tools_refuses_them():
+    with pytest.raises(RequestError, match="does not show tools") as error:
+        ChatTemplate("{{ messages[0].content }}{{ messages[0].tools }}").render(HI, tools=[TOOL])
+    assert error.value.param == "tools"
+    assert ChatTemplate("{% for t in tools %}{{ t.function.name }}{% endfor %}").render(HI, tools=[TOOL]) == "f"
+
+
+def test_the_effort_of_reasoning_reaches_templates_that_read_it():
+    assert ChatTemplate("{{ reasoning_effort }}").render(HI, reasoning_effort="high") == "high"
+    for name in ("enable_thinking", "thinking"):
+        found = [ChatTemplate(f"{{{{ {name} }}}}").render(HI, reasoning_effort=e) for e in ("none", "low")]
+        assert found == ["False", "True"]
+    own = {"variables": {"enable_thinking": True}, "reasoning_effort": "none"}
+    assert ChatTemplate("{{ enable_thinking }}").render(HI, **own) == "False"
+    with pytest.raises(RequestError, match="reads none of") as error:
+        ChatTemplate("{{ messages[0].content }}").render(HI, reasoning_effort="low")
+    assert error.value.param == "reasoning_effort"

@@ -144,3 +144,13 @@ def test_a_token_alone_shows_its_name_or_what_it_holds_of_a_character():
     detokenizer = Detokenizer(tokenizer)
     end = tokenizer.backend.token_to_id("<|end|>") or 0
     assert [detokenizer.token_text(i) for i in (end, 65, 0xE2)] == ["<|end|>", "A", "\ufffd"]
+
+
+def test_chosen_special_tokens_are_shown():
+    tokenizer = tokenizer_from_gguf(byte_level())
+    detokenizer = Detokenizer(tokenizer)
+    ids = [104, 261, 105, 262]
+    for shown, text in (((), "hi"), ((261,), "h<|end|>i"), ((262, 261), "h<|end|>i<|im_end|>"), ((104,), "hi")):
+        assert detokenizer.stream((), True, shown).push(ids) == text
+        assert detokenizer.stream((), False, shown).push(ids) == "h<|end|>i<|im_end|>"
+    assert detokenizer.stream().push(ids) == "hi"

@@ -9,13 +9,17 @@ from tests.support.golden_tokenizers import IN_FOLDERS, goldens, rendered, templ
 
 WITH_TEMPLATE = ("smollm2-135m-instruct", *IN_FOLDERS)
 SAY_NOTHING = ("system and turns", "continue nothing", "continue null", "null content")  # chats with an empty message
+SHOW_TOOLS = ("qwen3",)
 ENDED = {"qwen3": "<|im_end|>", "llama3_1": "<|eot_id|>", "gemma3": "<end_of_turn>"}
 
 
 def rendering(name, chat):
     """The content of a golden: [sha256, characters], or None where the template refuses the messages."""
+    options = dict(chat["options"])
+    if name not in SHOW_TOOLS:  # transformers ignores them there
+        options.pop("tools", None)
     try:
-        text = rendered(name, chat["messages"], chat["options"])
+        text = rendered(name, chat["messages"], options)
     except RequestError:
         return None
     return [hashlib.sha256(text.encode()).hexdigest(), len(text)]
@@ -27,6 +31,18 @@ def test_conversations_are_rendered_as_in_transformers(name):
     chats = [(chat, expected) for chat, expected in pairs if chat["name"] not in SAY_NOTHING]
     assert len(chats) > 30
     assert not [chat["name"] for chat, expected in chats if rendering(name, chat) != expected]
+
+
+@pytest.mark.parametrize("name", WITH_TEMPLATE)
+def test_tools_are_refused_by_templates_that_do_not_show_them(name):
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    messages = [{"role": "user", "content": "a"}]
+    if name in SHOW_TOOLS:
+        assert '"add"' in template_of(name).render(messages, tools=[tool])
+    else:
+        with pytest.raises(RequestError, match="does not show tools") as error:
+            template_of(name).render(messages, tools=[tool])
+        assert error.value.param == "tools"
 
 
 def test_conversations_with_an_empty_message_are_refused_by_its_content():

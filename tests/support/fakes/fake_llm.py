@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,8 +16,9 @@ from jaxserve.engine.build.model_text import ModelText
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.loop.engine import Engine
-from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.runner.fake.fake_model import FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_runner import FakeRunner
+from jaxserve.scheduler.constraints import GrammarMatchers
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
@@ -46,6 +47,25 @@ class Reciter(FakeModel):
         return data[(position + index) % len(data)]
 
 
+@dataclass(frozen=True, slots=True)
+class Speaker(FakeModel):
+    """Says one of its texts after any prompt, then ends: the one whose number is the request's seed.
+
+    said: texts, or token ids where a text has special tokens.
+    """
+
+    said: tuple[str | list[int], ...] = ("a",)
+    end: int = 261
+    _at: dict[tuple[int, int], int] = field(default_factory=dict)  # tokens said, by seed and hash of all before
+
+    def draw(self, prefix, seed, index, position, is_allowed):
+        said = self.said[seed]
+        tokens = [*(said.encode() if isinstance(said, str) else said), self.end]
+        at = min(self._at.get((seed, prefix), 0), len(tokens) - 1)  # a step may be in flight when a text ends
+        self._at[seed, extend_prefix(prefix, tokens[at])] = at + 1
+        return tokens[at]
+
+
 @cache
 def _tokenizer() -> Tokenizer:
     return tokenizer_from_gguf(byte_level(eos_token_id=261))
@@ -68,12 +88,14 @@ def fake_llm(
     skip_tokenizer_init: bool = False,
     max_drafts: int = 0,
     check_grammar: Callable[[StructuredOutputsParams], None] | None = None,
+    max_model_len: int = MAX_MODEL_LEN,
+    matchers: GrammarMatchers | None = None,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = tokenizer or _tokenizer()
     loaded = None if skip_tokenizer_init else tokenizer
     model = model or FakeModel(tokenizer.vocab_size)
-    buckets = make_buckets(max_num_seqs, 32, MAX_MODEL_LEN // PAGE)
+    buckets = make_buckets(max_num_seqs, 32, max_model_len // PAGE)
     groups, order = KVGroups((None,), PAGE), make_policy(policy)
     scheduler = Scheduler(
         groups,
@@ -81,26 +103,27 @@ def fake_llm(
         num_pages=num_pages,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=32,
-        max_model_len=MAX_MODEL_LEN,
+        max_model_len=max_model_len,
         vocab_size=tokenizer.vocab_size,
         policy=order,
         queue_limits=queue_limits,
         prefix_eviction=prefix_eviction,
         speculation=Speculation(max_num_seqs) if max_drafts else None,
+        matchers=matchers,
     )
     runner = FakeRunner(
         model,
         groups,
         num_slots=max_num_seqs,
         num_pages=num_pages,
-        max_model_len=MAX_MODEL_LEN,
+        max_model_len=max_model_len,
         max_logprobs=max_logprobs,
     )
     input_processor = InputProcessor(
         tokenizer=loaded,
         eos_ids=tokenizer.eos_ids,
         vocab_size=tokenizer.vocab_size,
-        max_model_len=MAX_MODEL_LEN,
+        max_model_len=max_model_len,
         has_drafts=max_drafts > 0,
         max_logprobs=max_logprobs,
         max_edits=300,
@@ -117,7 +140,7 @@ def fake_llm(
         text=text,
         input_processor=input_processor,
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
-        sizes=SimpleNamespace(max_num_seqs=max_num_seqs, max_model_len=MAX_MODEL_LEN),
+        sizes=SimpleNamespace(max_num_seqs=max_num_seqs, max_model_len=max_model_len),
     )
     return LLM.from_parts(EngineConfig.create("fake"), cast(EngineParts, parts))
 

@@ -24,13 +24,33 @@ _MESSAGES: list[Any] = [
     {"role": "assistant", "content": "so", "name": "x"},
 ]
 _PROMPTS: list[Any] = ["x", "naïve 😀", ["a", "bb"], [104, 105], [[104], [105, 106]]]
+_ITEMS: list[Any] = [
+    {"role": "user", "content": "hi"},
+    {"role": "user", "content": [{"type": "input_text", "text": "é"}]},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so", "annotations": []}]},
+    {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "so"}]},
+    {"type": "function_call", "call_id": "c", "name": "add", "arguments": '{"a": 1}'},
+    {"type": "function_call_output", "call_id": "c", "output": "2"},
+]
+_TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {}}}}},
+    {"type": "function", "function": {"name": "now", "description": "é", "strict": True}},
+]
 HINTS: Mapping[str, list[Any]] = {
     "prompt": _PROMPTS,
-    "input": _PROMPTS,
+    "input": [*_PROMPTS, _ITEMS[:1], _ITEMS[:3], _ITEMS],
     **{name: ["naïve 😀", "x"] for name in ("text_1", "queries", "data_1", "query")},
     **{name: [["a", "bb"], ["x"]] for name in ("text_2", "documents", "items", "data_2")},
     "messages": [_MESSAGES[:1], _MESSAGES[:3], _MESSAGES[-1:], _MESSAGES[3:5], _MESSAGES],
+    "instructions": ["be"],
+    "text": [{"format": {"type": "text"}}, {"format": {"type": "json_object"}, "verbosity": "medium"}],
+    "include": [["message.output_text.logprobs"], []],
+    "metadata": [{"a": "b"}],
+    "max_output_tokens": [1, 2, 5, 20],
     "tokens": [[104, 105], [0], list(range(200))],
+    "tools": [_TOOLS, _TOOLS[1:], [], [{"type": "function", **tool["function"]} for tool in _TOOLS]],
+    "tool_choice": ["auto", "none"],
+    "reasoning_effort": [None],
     "n": [1, 2, 3],
     "max_tokens": [1, 2, 5, 20],
     "max_completion_tokens": [1, 2, 5, 20],
@@ -56,7 +76,7 @@ HINTS: Mapping[str, list[Any]] = {
     "chat_template": ["{{ messages[0].content }}"],
     "model": [None],
 }
-OFTEN = ("max_tokens", "stream")  # without the first, outputs are long
+OFTEN = ("max_tokens", "max_output_tokens", "stream")  # without the first two, outputs are long
 
 
 @dataclass(frozen=True, slots=True)

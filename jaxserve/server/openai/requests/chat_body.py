@@ -1,20 +1,24 @@
 """Host: the body of /v1/chat/completions."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
 from jaxserve.server.openai.requests.template_fields import Messages, TemplateFields
 from jaxserve.text.chat_messages import text_of
+from jaxserve.text.tool_calls.tool_schema import CHOICE_SCHEMA
+
+ToolChoice = Annotated[Any, WithJsonSchema(CHOICE_SCHEMA)]
 
 
 class ChatBody(TemplateFields, SamplingFields):
     """messages: checked when they are rendered. max_completion_tokens: OpenAI's newer name of max_tokens; by default
     the completion may fill the context. top_logprobs: candidates per token, with logprobs=true. echo: the response
-    starts with the last message if that has the response role."""
+    starts with the last message if that has the response role. tool_choice: checked with the tools. include_reasoning:
+    the response has the reasoning. separate_reasoning: False leaves it in the content."""
 
     prompt_field: ClassVar[str] = "messages"
     misplaced: ClassVar[Mapping[str, str]] = {"prompt": "send it to /v1/completions, or as messages"}
@@ -23,6 +27,10 @@ class ChatBody(TemplateFields, SamplingFields):
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=-1)
     echo: bool = False
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+    include_reasoning: bool = True
+    separate_reasoning: bool = True
 
     def model_post_init(self, _: Any) -> None:
         super().model_post_init(_)

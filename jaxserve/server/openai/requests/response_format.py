@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.structured_outputs import MAX_CHOICES, PARAM, StructuredOutputsParams
+from jaxserve.server.openai.requests.field_policy import unknown_field
 from jaxserve.text.schema_check import check_schema
 
 FORMAT = "response_format"
@@ -44,7 +45,7 @@ FORMATS: Mapping[str, Schema] = {
     ),
 }
 # For the description alone: `StructuredOutputsParams` checks the values.
-STRUCTURED_OUTPUTS = _object(
+STRUCTURED_OUTPUTS: Schema = {"title": "StructuredOutputs"} | _object(
     (),
     json={"anyOf": [_OBJECT, _TEXT, {"type": "boolean"}]},
     regex=_TEXT,
@@ -59,13 +60,13 @@ STRUCTURED_OUTPUTS = _object(
 
 
 def constraint_of(
-    structured_outputs: Mapping[str, Any] | None, response_format: Mapping[str, Any] | None
+    structured_outputs: Mapping[str, Any] | None, formatted: StructuredOutputsParams | None, format_field: str
 ) -> StructuredOutputsParams | None:
-    """What the two fields ask for, None for any text; raises `RequestError` that names the field at fault."""
+    """What the field `structured_outputs` asks for, or else `format_field`, which must not contradict it; None for any
+    text. Raises `RequestError` that names the field at fault."""
     own = None if structured_outputs is None else _read(structured_outputs)
-    formatted = None if response_format is None else of_response_format(response_format)
     if own is not None and formatted is not None and own.key != formatted.key:
-        raise RequestError(f"{FORMAT} and {PARAM} differ: send one", FORMAT)
+        raise RequestError(f"{format_field} and {PARAM} differ: send one", format_field)
     return own or formatted
 
 
@@ -108,5 +109,9 @@ def errors_name(field: str) -> Generator[None]:
 
 def _read(value: Mapping[str, Any]) -> StructuredOutputsParams:
     """Nulls count as absent, as in the whole body: vLLM's clients send all fields."""
+    known = STRUCTURED_OUTPUTS["properties"]
+    for name in value:
+        if name not in known:
+            raise unknown_field(name, known, f"{PARAM}.")
     given = {name: each for name, each in value.items() if each is not None}
     return StructuredOutputsParams.read(cast(Any, given))

@@ -3,20 +3,21 @@
 from collections.abc import Mapping
 from typing import Any
 
-# Accepted and ignored: they concern accounts and billing of OpenAI's own service, or parsers that jaxserve does not
-# have, and do not affect the response.
+# Accepted and ignored: they concern accounts and billing of OpenAI's own service, and do not affect the response.
 IGNORED = frozenset(
     "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention session_id "
-    "parallel_tool_calls include_reasoning separate_reasoning stream_reasoning verbosity".split()
+    "verbosity".split()
 )
 
 _OFF = (0, 0.0)
 
-# Known but not supported. Null and the values listed here request nothing and are accepted.
+# Known but not supported, except by endpoints that have such a field. Null and the values listed here request nothing
+# and are accepted.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     # OpenAI
     "tools": ([],),
     "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "best_of": (1,),
@@ -32,6 +33,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "length_penalty": (1, 1.0),
     "logprob_token_ids": ([],),
     "thinking_token_budget": (-1,),
+    "include_reasoning": (True, False),
     "repetition_detection": (),
     "watermarking": (False,),
     "stream_interval": (1,),
@@ -45,6 +47,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "chat_template_content_format": ("auto",),
     # SGLang
     "stop_regex": ([],),
+    "separate_reasoning": (True, False),
+    "stream_reasoning": (True,),
     "lora_path": (),
     "session_params": (),
     "return_hidden_states": (False,),
@@ -85,7 +89,14 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 _INSTEAD = {
     "use structured_outputs with a structural_tag": "grammar_lazy grammar_triggers",
     "llguidance is the only one here": "guided_decoding_backend",
-    "describe tools in the prompt": "tools tool_choice functions function_call",
+    "it goes with messages, to /v1/chat/completions": (
+        "tools tool_choice parallel_tool_calls reasoning_effort include_reasoning separate_reasoning"
+    ),
+    "use tools": "functions",
+    "use tool_choice": "function_call",
+    "reasoning is streamed as it comes; leave it out of a response with include_reasoning": "stream_reasoning",
+    "use reasoning_effort, or chat_template_kwargs where a template takes a budget": "thinking_token_budget",
+    "the server's option --reasoning-parser, and separate_reasoning, say whether it is content": "reasoning_format",
     "use stop, which takes plain texts": "stop_regex",
     "use top_p, top_k or min_p": (
         "mirostat mirostat_tau mirostat_eta typical_p xtc_probability xtc_threshold dynatemp_range dynatemp_exponent "
@@ -102,6 +113,6 @@ _INSTEAD = {
     "use return_token_ids": "return_tokens",
     "use cache_salt": "extra_key",
     "beams are searched in Python, by LLM.beam_search": "use_beam_search length_penalty",
-    "some templates take chat_template_kwargs for it": "reasoning_effort documents reasoning_format",
+    "some templates take chat_template_kwargs for it": "documents",
 }
 INSTEAD: Mapping[str, str] = {name: hint for hint, names in _INSTEAD.items() for name in names.split()}

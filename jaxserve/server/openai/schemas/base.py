@@ -40,8 +40,15 @@ class PromptTokensDetails(Answer):
     cached_tokens: int
 
 
+class CompletionTokensDetails(Answer):
+    """reasoning_tokens: up to the end of the reasoning."""
+
+    reasoning_tokens: int
+
+
 class Usage(PromptUsage):
-    """Tokens of a request that generates text."""
+    """Tokens of a request that generates text. completion_tokens_details: where reasoning is told apart."""
 
     completion_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | None = None

@@ -5,6 +5,7 @@ from typing import Literal
 from jaxserve.server.openai.schemas.base import Answer, Usage
 
 FinishReason = Literal["stop", "length"]
+ChatFinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class PromptLogprob(Answer):
@@ -22,16 +23,14 @@ class Choice(Answer):
     """stop_reason: the stop string or token id that ended the text; "timeout" where a deadline cut it."""
 
     index: int
-    finish_reason: FinishReason
     stop_reason: int | str | None
     token_ids: list[int] | None = None
 
 
 class ChunkChoice(Answer):
-    """finish_reason: null before the end. stop_reason: as in a whole response."""
+    """finish_reason, of each kind of chunk: null before the end. stop_reason: as in a whole response."""
 
     index: int
-    finish_reason: FinishReason | None
     stop_reason: int | str | None = None
     token_ids: list[int] | None = None
 
@@ -55,6 +54,7 @@ class CompletionLogprobs(Answer):
 
 
 class CompletionChoice(Choice):
+    finish_reason: FinishReason
     text: str
     logprobs: CompletionLogprobs | None
     prompt_logprobs: PromptLogprobs
@@ -69,6 +69,7 @@ class CompletionResponse(Generated):
 
 
 class CompletionChunkChoice(ChunkChoice):
+    finish_reason: FinishReason | None
     text: str
     logprobs: CompletionLogprobs | None
     prompt_token_ids: list[int] | None = None
@@ -99,13 +100,33 @@ class ChatLogprobs(Answer):
     refusal: None
 
 
+class CalledFunction(Answer):
+    """arguments: a JSON object as text; models may write other text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Answer):
+    """id: that of the message with the tool's result."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
 class ChatMessage(Answer):
+    """content: null where the message has only reasoning or tool calls."""
+
     role: str
-    content: str
+    content: str | None
     refusal: None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
 
 
 class ChatChoice(Choice):
+    finish_reason: ChatFinishReason
     message: ChatMessage
     logprobs: ChatLogprobs | None
 
@@ -118,14 +139,33 @@ class ChatResponse(Generated):
     prompt_token_ids: list[int] | None = None
 
 
+class FunctionDelta(Answer):
+    """name: in the first chunk of a call. arguments: further text of them."""
+
+    name: str | None = None
+    arguments: str
+
+
+class ToolCallDelta(Answer):
+    """index: of the call in the message. id, type: in the first chunk of a call."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+
 class ChatDelta(Answer):
-    """role: in the first chunk of a choice."""
+    """role: in the first chunk of a choice. Nothing at all: in the last one, after tool calls."""
 
     role: str | None = None
-    content: str
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChatChunkChoice(ChunkChoice):
+    finish_reason: ChatFinishReason | None
     delta: ChatDelta
     logprobs: ChatLogprobs | None
 

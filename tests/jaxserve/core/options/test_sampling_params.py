@@ -40,6 +40,7 @@ FIELDS = {
     "prompt_logprobs": ([(None, None), (0, 0), (-1, -1)], [-2, True, 1.0]),
     "detokenize": ([(False, False)], BAD_FLAGS),
     "skip_special_tokens": ([(False, False)], BAD_FLAGS),
+    "shown_special_ids": ([([2, 1, 2], (2, 1)), ((), ())], [[-1], [True], ["1"], "12", 5]),
     "spaces_between_special_tokens": ([(False, False), (True, True)], BAD_FLAGS),
     "include_stop_str_in_output": ([(True, True)], BAD_FLAGS),
     "logit_bias": (

@@ -10,7 +10,7 @@ from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.field_aliases import PARTS
-from jaxserve.server.openai.requests.response_format import STRUCTURED_OUTPUTS, constraint_of, errors_name
+from jaxserve.server.openai.requests.response_format import STRUCTURED_OUTPUTS, errors_name
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.serving.http_server import running
 
@@ -60,7 +60,7 @@ def test_both_fields_must_agree():
     assert asked(structured_outputs={"json": SCHEMA}, response_format=formatted) == AS_JSON
     assert asked(structured_outputs={"json": SCHEMA}, response_format={"type": "text"}) == AS_JSON
     with pytest.raises(RequestError, match="differ: send one") as error:
-        constraint_of({"json": {"type": "object"}}, formatted)
+        asked(structured_outputs={"json": {"type": "object"}}, response_format=formatted)
     assert error.value.param == "response_format"
 
 

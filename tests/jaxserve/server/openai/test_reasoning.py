@@ -1,0 +1,89 @@
+"""Reasoning over HTTP: told apart from the content where the server is asked to, counted in usage."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.fakes.fake_llm import PLAIN_TEMPLATE, Speaker, fake_llm
+from tests.support.serving.http_server import NAME, running
+from tests.support.serving.response_schemas import check_stream, check_whole
+
+PATH = "/v1/chat/completions"
+TEMPLATE = (
+    PLAIN_TEMPLATE
+    + "{% if enable_thinking is defined %}<think>{{ '\n' if enable_thinking else '</think>' }}{% endif %}"
+)
+ASK = {"messages": [{"role": "user", "content": "x"}]}
+TAGGED, UNTAGGED, SILENT, ENDLESS = "<think>\nhm\n</think>\n\nYes.", "hm\n</think>\n\nYes.", "Yes.", "<think>hm"
+SAID = (TAGGED, UNTAGGED, SILENT, ENDLESS)
+# Seed, the rest of the body, reasoning, content, tokens up to the end of the reasoning.
+ANSWERS: list[tuple[int, dict[str, Any], str | None, str | None, int]] = [
+    (0, {}, "hm", "Yes.", len("<think>\nhm")),
+    (1, {"reasoning_effort": "high"}, "hm", "Yes.", len("hm")),
+    (2, {"reasoning_effort": "none"}, None, "Yes.", 0),
+    (2, {}, None, "Yes.", 0),
+    (3, {}, "hm", None, len("<think>hm")),
+    (0, {"include_reasoning": False}, None, "Yes.", len("<think>\nhm")),
+    (1, {}, None, UNTAGGED, 0),
+]
+
+
+@pytest.fixture(scope="module")
+def server():
+    llm = fake_llm(Speaker(264, said=SAID), template=TEMPLATE)
+    with running(llm, reasoning_parser="auto") as server:
+        yield server
+
+
+def whole(server, **fields: Any) -> dict[str, Any]:
+    answer = server.post(PATH, {**ASK, **fields})
+    assert answer.status_code == 200, answer.text
+    return check_whole(PATH, fields, answer.text)
+
+
+@pytest.mark.parametrize(("seed", "fields", "reasoning", "content", "num_tokens"), ANSWERS)
+def test_reasoning_is_told_apart_whole_and_streamed(server, seed, fields, reasoning, content, num_tokens):
+    answer = whole(server, seed=seed, **fields)
+    message = answer["choices"][0]["message"]
+    assert (message.get("reasoning_content"), message["content"]) == (reasoning, content)
+    assert answer["usage"]["completion_tokens_details"] == {"reasoning_tokens": num_tokens}
+    body = {**ASK, **fields, "seed": seed, "stream": True, "stream_options": {"include_usage": True}}
+    *chunks, last = check_stream(PATH, body, server.post(PATH, body).text)
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    for name, expected in (("reasoning_content", reasoning), ("content", content)):
+        assert "".join(delta.get(name) or "" for delta in deltas) == (expected or "")
+    assert last["usage"] == answer["usage"]
+
+
+def test_each_sample_s_tokens_count(server):
+    usage = whole(server, seed=0, n=3, temperature=1)["usage"]
+    assert usage["completion_tokens_details"]["reasoning_tokens"] == 3 * len("<think>\nhm")
+
+
+def test_a_client_may_want_the_text_as_it_is(server):
+    answer = whole(server, seed=0, separate_reasoning=False)
+    assert answer["choices"][0]["message"]["content"] == TAGGED
+    assert "completion_tokens_details" not in answer["usage"]
+
+
+def test_reasoning_in_a_continued_message(server):
+    messages = [*ASK["messages"], {"role": "assistant", "content": "<think>so"}]
+    message = whole(server, messages=messages, continue_final_message=True, seed=1)["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("hm", "Yes.")
+
+
+def test_reasoning_stays_in_the_content_by_default():
+    with running(fake_llm(Speaker(264, said=SAID), template=TEMPLATE)) as server:
+        assert whole(server, seed=0)["choices"][0]["message"]["content"] == TAGGED
+
+
+def test_r1_reasons_without_a_tag():
+    with running(fake_llm(Speaker(264, said=SAID)), reasoning_parser="deepseek_r1") as server:
+        message = whole(server, seed=1)["choices"][0]["message"]
+        assert (message["reasoning_content"], message["content"]) == ("hm", "Yes.")
+
+
+def test_the_openai_client_reads_the_field(server):
+    with server.openai() as client:
+        (choice,) = client.chat.completions.create(model=NAME, seed=0, **ASK).choices
+        assert choice.message.reasoning_content == "hm"
