@@ -22,7 +22,7 @@ def sampling_laws() -> list[Law]:
     from jaxserve import LLM, SamplingParams, StructuredOutputsParams
     from tests.support.sampling_laws import chi_square_p, expected_law
 
-    options = {"max_model_len": 256, "max_num_seqs": 64, "max_num_batched_tokens": 64, "buckets": "64 64x64"}
+    options = {"max_model_len": 256, "max_num_seqs": 64, "max_num_batched_tokens": 72, "buckets": "64 72x64"}
     llm = LLM(MODEL, **options, dtype="float32", max_logprobs=-1)
     plain = SamplingParams(temperature=0, max_tokens=1, logprobs=-1)
     (output,) = llm.generate([PROMPT], plain, use_tqdm=False)
