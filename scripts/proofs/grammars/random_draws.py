@@ -3,6 +3,7 @@
 The engine's scheduler over the fake runner, with a real tokenizer. Draws prefer characters that end strings and lists.
 """
 
+import sys
 from collections import Counter
 
 from scripts.proofs.grammars.host_time import MAX_MODEL_LEN, fake_engine, inputs_of
@@ -48,7 +49,7 @@ def random_draws(model: str) -> list[Law]:
         found = verdict(schemas[name], text, sequence.finish_reason)
         counts[found] += 1
         if found in ("invalid", "failed"):
-            print(name, sequence.finish_reason, sequence.stop_reason, text[-300:])
+            print(name, sequence.finish_reason, sequence.stop_reason, text[-300:], file=sys.stderr)
     matchers.close()
     compiler.close()
     assert MAX_TOKENS < MAX_MODEL_LEN
