@@ -27,8 +27,10 @@ LIMITS = LLParserLimits(
     verbose_errors=False,
 )
 SEARCH_S = 1.0  # how long the part of a schema is looked for that cannot be honoured
-MAX_REASON_CHARS = 500
-DEAD_END = "NoExtension"  # how llguidance's name of this reason begins
+MAX_REASON_CHARS, MAX_LINE_CHARS = 800, 160
+DEAD_END = "no text of this form exists from here on"
+# What follows a reason: llguidance's state, and advice to use options that requests do not have.
+ENDS = ("<backtrace>", "<non-verbose/>", "<state>", "Enable 'coerce_one_of'", "; either increase limits.")
 
 
 def compile_grammar(tokenizer: LLTokenizer, params: StructuredOutputsParams) -> LLMatcher:
@@ -54,16 +56,19 @@ def first_error(matcher: LLMatcher) -> str | None:
 
 
 def error_of(matcher: LLMatcher) -> str | None:
-    """Why a matcher has failed, in one paragraph; None if it has not."""
+    """Why a matcher has failed, without the state that llguidance adds; None if it has not."""
     if not matcher.is_error():
         return None
-    text = matcher.get_error().partition("<")[0] if matcher.get_error().startswith(DEAD_END) else matcher.get_error()
-    for end in ("<backtrace>", "<non-verbose/>", "<state>"):
+    text = matcher.get_error()
+    for end in ENDS:
         text = text.partition(end)[0]
-    text = text.strip()
-    if text.startswith(DEAD_END):
-        return "no text of this form exists from here on"
-    return text[:MAX_REASON_CHARS]
+    text = "\n".join(_shortened(line) for line in text.strip().splitlines())
+    return DEAD_END if text.startswith("NoExtension") else _shortened(text, MAX_REASON_CHARS)
+
+
+def _shortened(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
+    """Without its middle: errors stand at the end of what they quote."""
+    return text if len(text) <= max_chars else f"{text[: max_chars // 2]} … {text[-max_chars // 2 :]}"
 
 
 def _matcher(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:

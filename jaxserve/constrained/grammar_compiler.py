@@ -4,13 +4,14 @@ from collections import OrderedDict
 from threading import Lock
 
 from jaxserve.constrained.grammar_vocabulary import GrammarVocabulary
-from jaxserve.constrained.killable_process import GrammarProcess, LostProcess
+from jaxserve.constrained.killable_process import GrammarProcess, LostProcess, NoProcess
 from jaxserve.constrained.mask_memory import MaskMemory
-from jaxserve.core.errors import RequestError
+from jaxserve.core.errors import QueueFullError, RequestError
 from jaxserve.core.options.structured_outputs import PARAM, StructuredOutputsParams
 
 TIME_LIMIT_S = 5.0  # most schemas take a few ms, the largest of those published less than a second
 MEMORY_LIMIT = 1 << 30  # bytes beyond the vocabulary
+WAIT_LIMIT_S = 30.0  # until those of other threads are compiled, and the process has started
 MAX_RESULTS = 4096
 
 
@@ -38,11 +39,17 @@ class GrammarCompiler:
 
     def check(self, params: StructuredOutputsParams) -> None:
         """Returns if text of this form can be generated; blocks while the grammar is compiled. Raises `RequestError`
-        with the reason and, of a schema, the path of the part at fault."""
+        with the reason and, of a schema, the path of the part at fault; `QueueFullError` where others have been
+        compiled for too long meanwhile."""
         key = params.key
         if (known := self._recall(key)) is None:
-            with self._compiling:  # what waits here may be known by now
+            if not self._compiling.acquire(timeout=WAIT_LIMIT_S):
+                message = "too many constraints are waiting to be compiled: try again later"
+                raise QueueFullError(message, PARAM, retry_after_s=round(self._time_limit_s) or 1)
+            try:  # what has waited may be known by now
                 known = self._recall(key) or self._compile(key)
+            finally:
+                self._compiling.release()
         if (reason := known[0]) is not None:
             raise RequestError(f"{PARAM}.{params.kind} cannot be honoured: {reason}", PARAM)
 
@@ -68,6 +75,8 @@ class GrammarCompiler:
                 self._process = GrammarProcess(self._vocabulary, masks, self._memory_limit, num_threads=1)
             self._process.send({"do": "check", "key": key}, self._time_limit_s)
             reason = self._process.receive(self._time_limit_s)["error"]
+        except NoProcess as error:
+            raise RuntimeError(f"structured outputs: a constraint {error}") from None
         except LostProcess as error:
             self._process = None
             # A process that served others may have been lost before this constraint, or by what they left in it.

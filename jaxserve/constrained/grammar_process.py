@@ -8,8 +8,10 @@ grammars, which llguidance does without Python's lock, so sequences that run do 
 import os
 import resource
 import socket
-import sys
+import traceback
 from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, cast
@@ -34,12 +36,10 @@ def main(connection: int, vocabulary: int, masks: int, memory_bytes: int, num_th
     channel = MessageChannel(socket.socket(fileno=connection))
     messages: SimpleQueue[Message] = SimpleQueue()
     Thread(target=_read, args=(channel, messages), daemon=True).start()
-    try:
+    with _end_on_errors():
         server = Server(channel, vocabulary, masks, num_threads)
         _limit_memory(memory_bytes)
         server.run(messages)
-    except MemoryError:
-        os._exit(OUT_OF_MEMORY)
 
 
 class Server:
@@ -50,6 +50,7 @@ class Server:
         tokens = CanonicalTokenizer(record.token_bytes, record.vocab_size, record.tokenizer_json)
         self._tokenizer = LLTokenizer(cast(Any, tokens))
         tokens.fallback = self._tokenizer.greedy_tokenize
+        self._tokens = tokens.tokens
         self._channel, self._sending = channel, Lock()
         memory = MaskMemory(masks, record.num_row_words)
         self._table = MatcherTable(memory, record.vocab_size, num_threads)
@@ -83,48 +84,67 @@ class Server:
 
     def _advance(self, message: Message) -> Message:
         self._table.masks.grow(message["num_rows"])
-        return {"rows": self._table.advance(message["tokens"], message["first_row"])}
+        return {"rows": self._table.advance(message["tokens"])}
 
     def _along(self, message: Message) -> Message:
         self._table.masks.grow(message["num_rows"])
-        return {"num_legal": self._table.along(message["id"], message["drafts"], message["first_row"])}
+        return {"num_legal": self._table.along(message["id"], message["drafts"])}
 
     def _start_each(self) -> None:
-        while True:
-            message = self._starts.get()
-            try:
-                matcher = self._grammar(message["key"]).deep_copy()
-                item = SequenceMatcher(matcher, message["eos_ids"], message["forces"])
-                item.consume(message["tokens"], self._table.end_id)
-                self._table.matchers[message["id"]] = item
-                if message["id"] not in self._wanted:  # dropped meanwhile
-                    self._drop(message)
-                answer = {"started": message["id"], "error": item.error}
-            except SchemaError as error:
-                answer = {"started": message["id"], "error": str(error)}
-            except MemoryError:
-                os._exit(OUT_OF_MEMORY)
-            self._send(answer)
+        with _end_on_errors():
+            while True:
+                message = self._starts.get()
+                try:
+                    matcher = self._new_matcher(message["key"], message["is_alone"])
+                    answer = {"started": message["id"], "error": self._put(message, matcher)}
+                except SchemaError as error:
+                    answer = {"started": message["id"], "error": str(error)}
+                self._send(answer)
 
-    def _grammar(self, key: str) -> LLMatcher:
-        """The matcher at the begin of a grammar's text; copies of it share the states that their lexer has found."""
+    def _put(self, message: Message, matcher: LLMatcher) -> str | None:
+        """Adds a sequence with the tokens that it has; returns what is wrong with them."""
+        ends = frozenset[int](message["eos_ids"])
+        item = SequenceMatcher(matcher, ends, any(self._tokens[i] for i in ends), message["forces"])
+        item.consume(message["tokens"], self._table.end_id)
+        self._table.matchers[message["id"]] = item
+        if message["id"] not in self._wanted:  # dropped meanwhile
+            self._drop(message)
+        return item.error
+
+    def _new_matcher(self, key: str, is_alone: bool) -> LLMatcher:
+        """A matcher at the begin of a grammar's text. It shares the states that the lexer has found with others, unless
+        it is to be alone, because these have reached a limit."""
         found = self._grammars.pop(key, None)
+        if is_alone:
+            return compile_grammar(self._tokenizer, read_params(key))
         self._grammars[key] = found = found or compile_grammar(self._tokenizer, read_params(key))
         if len(self._grammars) > MAX_GRAMMARS:
             self._grammars.popitem(last=False)
-        return found
+        return found.deep_copy()
 
     def _send(self, message: Message) -> None:
         with self._sending:
             self._channel.send(message)
 
 
-def _read(channel: MessageChannel, messages: "SimpleQueue[Message]") -> None:
+@contextmanager
+def _end_on_errors() -> Generator[None]:
+    """The end of one thread ends the process: the others would wait for it."""
     try:
+        yield
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
+    except EOFError:  # the parent has ended, or has no more use for this process
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _read(channel: MessageChannel, messages: "SimpleQueue[Message]") -> None:
+    with _end_on_errors():
         while True:
             messages.put(channel.receive())
-    except EOFError:
-        os._exit(0)  # the parent has ended, or has no more use for this process
 
 
 def _limit_memory(num_bytes: int) -> None:
@@ -134,7 +154,3 @@ def _limit_memory(num_bytes: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = used + num_bytes if hard == resource.RLIM_INFINITY else min(used + num_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:6]))

@@ -19,8 +19,8 @@ SPECIAL_MARKER = 0xFF  # with this byte, which no UTF-8 has, llguidance begins t
 class GrammarVocabulary:
     """token_bytes: the bytes of each id; ids that no grammar may use (special, unused) have b"". vocab_size: columns of
     the logits, at least as many; ids from len(token_bytes) on are padding. tokenizer_json: the tokenizer as the
-    `tokenizers` package writes it, to turn forced bytes into the tokens that the tokenizer makes of them; None: forced
-    bytes are left to the model, token by token.
+    `tokenizers` package writes it, to turn forced bytes into the tokens that the tokenizer makes of them; None: into
+    the longest tokens that fit.
     """
 
     token_bytes: Sequence[bytes]

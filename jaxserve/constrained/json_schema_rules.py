@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, cast
 
+MAX_PATH_CHARS = 200
 MAX_NESTING = 64  # schemas within each other; llguidance's reader of JSON stops at 128 objects and lists
 BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")  # each value is a schema
 LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
@@ -25,7 +26,8 @@ class SchemaError(ValueError):
     """A schema that cannot be honoured. path: a JSON Pointer to the part at fault, as "#/properties/a"."""
 
     def __init__(self, reason: str, path: str = "#"):
-        super().__init__(reason if path == "#" else f"{reason} (at {path})")
+        shown = path if len(path) <= MAX_PATH_CHARS else f"{path[:MAX_PATH_CHARS]}…"
+        super().__init__(reason if path == "#" else f"{reason} (at {shown})")
 
 
 def parts(schema: Any, path: str = "#") -> Iterator[tuple[str, Any]]:

@@ -34,6 +34,10 @@ class LostProcess(Exception):
         self.was_late = was_late
 
 
+class NoProcess(LostProcess):
+    """The process cannot start, whatever it is asked."""
+
+
 class GrammarProcess:
     """A process with the vocabulary and the mask rows. memory_limit: bytes that it may allocate beyond its start."""
 
@@ -42,24 +46,26 @@ class GrammarProcess:
         self._channel = MessageChannel(ours)
         self._errors = os.memfd_create("errors")
         self._memory_limit = memory_limit
+        self.ready_s: float | None = None  # when it had read the vocabulary, on the monotonic clock
         inherited = (theirs.fileno(), vocabulary.file, masks.descriptor)
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", "-B", "-c", PROGRAM),
-                *map(str, (*inherited, memory_limit, num_threads)),
-                *_import_roots(),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            pass_fds=inherited,
-            env={"MALLOC_ARENA_MAX": "2", "RAYON_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"},
-            cwd="/",
-            start_new_session=True,  # Ctrl-C in a terminal reaches the engine only
-        )
-        theirs.close()
+        try:
+            self.process = subprocess.Popen(
+                command(*inherited, memory_limit, num_threads),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=inherited,
+                env={"MALLOC_ARENA_MAX": "2", "TOKENIZERS_PARALLELISM": "false"},  # an arena takes 64 MiB of addresses
+                cwd="/",
+                start_new_session=True,  # Ctrl-C in a terminal reaches the engine only
+            )
+        except OSError as error:
+            ours.close()
+            os.close(self._errors)
+            raise NoProcess(f"has no process: {error}") from None
+        finally:
+            theirs.close()
         weakref.finalize(self, _end, self.process, ours, self._errors)
-        self._is_ready = False
 
     def send(self, message: dict[str, Any], limit_s: float) -> None:
         """Raises `LostProcess` where the process does not take it in time."""
@@ -80,9 +86,9 @@ class GrammarProcess:
         """A message that has arrived."""
         try:
             message = self._channel.receive(0)
-            if self._is_ready:
+            if self.ready_s is not None:
                 return message
-            self._is_ready = True
+            self.ready_s = monotonic()
             return self.poll()
         except TimeoutError:
             return None
@@ -94,9 +100,9 @@ class GrammarProcess:
         self.process.wait()
 
     def _wait_until_ready(self) -> None:
-        if not self._is_ready:
+        if self.ready_s is None:
             self._channel.receive(START_LIMIT_S)
-            self._is_ready = True
+            self.ready_s = monotonic()
 
     def _lost(self, error: Exception, limit_s: float) -> LostProcess:
         if isinstance(error, TimeoutError):
@@ -111,8 +117,8 @@ class GrammarProcess:
         text = os.pread(self._errors, 1 << 16, 0).decode(errors="replace")
         if code == OUT_OF_MEMORY or "memory allocation of" in text:
             return LostProcess(f"needs too much memory: more than {self._memory_limit >> 20} MiB")
-        if not self._is_ready:
-            raise RuntimeError(f"the grammar process cannot start, it ended with code {code}: {text[-2000:]}")
+        if self.ready_s is None and code > 0:
+            return NoProcess(f"has no process, which ended with code {code} at its start: {text[-2000:]}")
         name = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
         return LostProcess(f"ended its process with {name}")
 
@@ -124,8 +130,9 @@ def _end(process: "subprocess.Popen[bytes]", connection: socket.socket, errors: 
     os.close(errors)
 
 
-def _import_roots() -> list[str]:
-    """The folders of the modules that the process needs: nothing else is on its path."""
+def command(*values: int) -> list[str]:
+    """Starts `grammar_process.main` with these values; only the folders of modules that it needs are on its path."""
     specs = [find_spec(name) for name in ("llguidance", "tokenizers")]
     folders = [Path(str(spec.origin)).parents[1] for spec in specs if spec is not None]
-    return list(dict.fromkeys(map(str, (Path(__file__).parents[2], *folders))))
+    roots = dict.fromkeys(map(str, (Path(__file__).parents[2], *folders)))
+    return [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, *map(str, values), *roots]

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import weakref
 
 
 class MaskMemory:
@@ -20,7 +21,9 @@ class MaskMemory:
     def create(cls, num_words: int, num_rows: int) -> "MaskMemory":
         descriptor = os.memfd_create("masks")
         os.ftruncate(descriptor, 4 * num_words * num_rows)
-        return cls(descriptor, num_words)
+        memory = cls(descriptor, num_words)
+        weakref.finalize(memory, os.close, descriptor)
+        return memory
 
     def grow(self, num_rows: int) -> None:
         """Map at least this many rows, which the file has or gets. Views of the memory so far stay valid."""
@@ -40,6 +43,10 @@ class MaskMemory:
     def put(self, row: int, token: int, is_allowed: bool) -> None:
         at, bit = row * self.num_words + token // 32, 1 << token % 32
         self.words[at] = self.words[at] | bit if is_allowed else self.words[at] & ~bit
+
+    def is_empty(self, row: int) -> bool:
+        """Whether a row allows nothing."""
+        return not any(self.words[row * self.num_words : (row + 1) * self.num_words])
 
     def clear(self, row: int) -> None:
         """Allow nothing."""

@@ -1,37 +1,53 @@
 """Host: `MatcherTable`: the matchers of a grammar process by sequence, advanced together; masks into shared memory."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import thread_time
 from typing import Any
 
 from llguidance import LLExecutor, LLMatcher
 
-from jaxserve.constrained.compile_grammar import error_of
+from jaxserve.constrained.compile_grammar import DEAD_END, error_of
 from jaxserve.constrained.mask_memory import MaskMemory
+
+# Processor time. A token takes 10 µs, but with an ambiguous grammar more for each before it, without a limit, and all
+# sequences of a step wait for it.
+MAX_TOKEN_S = 0.02
 
 
 @dataclass(slots=True)
 class SequenceMatcher:
-    """eos_ids: tokens that end this sequence. forces: whether tokens are forced. error: why it cannot go on."""
+    """eos_ids: tokens that end this sequence. has_text_ends: some of them have bytes, so the grammar may ask for them
+    within a text, where they are not allowed. forces: whether tokens are forced. error: why it cannot go on."""
 
     matcher: LLMatcher
-    eos_ids: Sequence[int]
-    forces: bool
+    eos_ids: frozenset[int]
+    has_text_ends: bool = False
+    forces: bool = True
     error: str | None = None
 
     def consume(self, tokens: Sequence[int], end_id: int) -> None:
         """Advance by tokens that were drawn. end_id: what stands for the end of a text in llguidance."""
-        ids = [end_id if token in self.eos_ids else token for token in tokens]
-        if ids and self.error is None and not self.matcher.consume_tokens(ids):
-            self.error = error_of(self.matcher)
+        if not tokens or self.error is not None:
+            return
+        begin_s = thread_time()
+        self._consume([end_id if token in self.eos_ids else token for token in tokens])
+        if self.error is None and thread_time() - begin_s > len(tokens) * MAX_TOKEN_S:
+            self.error = "the grammar is too ambiguous: its text takes longer and longer to follow"
 
     def take_forced(self) -> list[int]:
         """Consume and return the tokens of which each is the only continuation."""
         forced: list[int] = []
         while self.error is None and (ids := self.matcher.compute_ff_tokens()):
-            self.consume(ids, -1)
+            if self.has_text_ends and not self.eos_ids.isdisjoint(ids):
+                break
+            self._consume(ids)
             forced += ids
         return forced
+
+    def _consume(self, ids: list[int]) -> None:
+        if not self.matcher.consume_tokens(ids):
+            self.error = error_of(self.matcher)
 
 
 class MatcherTable:
@@ -42,15 +58,17 @@ class MatcherTable:
         self.matchers: dict[int, SequenceMatcher] = {}
         self._executor = LLExecutor(num_threads)
 
-    def advance(self, tokens: Sequence[tuple[int, Sequence[int]]], first_row: int) -> list[list[Any]]:
-        """[forced tokens, is complete, error] of each (sequence, tokens drawn); its mask lies in the next row. Nothing is
-        forced where nothing was drawn: what follows the prompt is to be drawn."""
+    def advance(self, tokens: Sequence[tuple[int, Sequence[int] | None]]) -> list[list[Any]]:
+        """[forced tokens, is complete, error] of each (sequence, tokens drawn); the i-th mask is in row i.
+
+        Nothing is forced where None is given in place of tokens.
+        """
         items = [self.matchers[sequence_id] for sequence_id, _ in tokens]
         forced: list[list[int]] = []
         for item, (_, drawn) in zip(items, tokens, strict=True):
-            item.consume(drawn, self.end_id)
-            forced.append(item.take_forced() if item.forces and drawn else [])
-        self.fill(items, first_row)
+            item.consume(drawn or (), self.end_id)
+            forced.append(item.take_forced() if item.forces and drawn is not None else [])
+        self.fill(items, 0)
         return [
             [ids, item.error is None and item.matcher.is_stopped(), item.error]
             for ids, item in zip(forced, items, strict=True)
@@ -72,19 +90,22 @@ class MatcherTable:
             masks.put(row, self.end_id, False)
             for token in item.eos_ids:
                 masks.put(row, token, may_end)
+            if item.has_text_ends and not may_end and masks.is_empty(row):
+                item.error = DEAD_END
 
-    def along(self, sequence_id: int, drafts: Sequence[int], first_row: int) -> int:
+    def along(self, sequence_id: int, drafts: Sequence[int]) -> int:
         """How many drafts are legal one after the other. Rows get the masks before the first and after each of them;
-        the matcher is left where it was."""
+        the matcher is left where it is."""
         item = self.matchers[sequence_id]
-        self.fill([item], first_row)
-        num_legal = 0
-        for row, token in enumerate(drafts, first_row):
-            if item.error is not None or not self.masks.has(row, token) or token in item.eos_ids:
-                break
-            item.consume([token], self.end_id)
-            self.fill([item], row + 1)
-            num_legal += 1
-        if num_legal and item.error is None:
-            item.matcher.rollback(num_legal)
-        return num_legal
+        self.fill([item], 0)
+        if item.error is not None:
+            return 0
+        ahead = replace(item, matcher=item.matcher.deep_copy())
+        for row, token in enumerate(drafts):
+            if not 0 <= token < self.end_id or token in item.eos_ids or not self.masks.has(row, token):
+                return row
+            ahead.consume([token], self.end_id)
+            self.fill([ahead], row + 1)
+            if ahead.error is not None:
+                return row
+        return len(drafts)

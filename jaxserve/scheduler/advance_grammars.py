@@ -20,7 +20,7 @@ def advance_grammars(state: SchedulerState, deltas: TokenDeltas) -> TokenDeltas:
     assert constraints is not None
     drawn: dict[int, list[int]] = {}
     for sequence, token in zip(deltas.sequences, deltas.tokens.tolist(), strict=True):
-        if sequence.request.params.constraint is not None and not sequence.is_finished and token != NO_TOKEN:
+        if sequence.request.constraint is not None and not sequence.is_finished and token != NO_TOKEN:
             drawn.setdefault(sequence.sequence_id, []).append(token)
     forced: list[tuple[Sequence, int]] = []
     ended: list[Sequence] = []

@@ -12,7 +12,7 @@ FOREVER = np.iinfo(np.int32).max
 
 def draws_late(request: Request) -> bool:
     """Whether the host must have seen a token before the next is drawn: grammars and bad words of several tokens."""
-    return request.params.constraint is not None or any(len(word) > 1 for word in request.bad_words)
+    return request.constraint is not None or any(len(word) > 1 for word in request.bad_words)
 
 
 def may_force(request: Request) -> bool:

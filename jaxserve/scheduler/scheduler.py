@@ -27,6 +27,7 @@ from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory.kept_kv import make_drops
 from jaxserve.scheduler.memory.prefix_sharing import num_joining, requeue_deferred
 from jaxserve.scheduler.memory.slots import end_sequence
+from jaxserve.scheduler.new_sequences import enqueue_new, enqueue_prepared
 from jaxserve.scheduler.policy.policies import FirstComeFirstServed
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
@@ -128,7 +129,7 @@ class Scheduler:
         sequences = self._register([(request, i) for request in requests for i in range(request.params.num_sequences)])
         prefix_group = PrefixGroup(shared_len)
         for sequence in sequences:
-            self.state.enqueue(sequence)
+            enqueue_new(self.state, sequence)
             if len(sequences) > 1:
                 self.state.prefix_groups[sequence.sequence_id] = prefix_group
         return sequences
@@ -211,6 +212,7 @@ class Scheduler:
         rows = StepRows(state.limits.max_num_batched_tokens)
         make_drops(state)
         requeue_deferred(state)
+        enqueue_prepared(state)
         decodes = schedule_decodes(state, rows)
         start_ahead(state, rows)
         num_withheld = num_joining(state)
@@ -259,6 +261,11 @@ class Scheduler:
     def waits_for_host(self) -> bool:
         """Whether nothing can be planned before the host calls `branch`."""
         return bool(self.state.beams) and self.state.num_paused == len(self.state.sequences)
+
+    @property
+    def waits_for_grammars(self) -> bool:
+        """Whether nothing can be planned before a grammar is compiled."""
+        return len(self.state.preparing) == len(self.state.sequences) > 0
 
     @property
     def is_mostly_beams(self) -> bool:

@@ -75,6 +75,7 @@ class SchedulerState:
     prefix_groups: dict[int, PrefixGroup] = field(default_factory=dict[int, PrefixGroup])  # by sequence id
     deferring: list[PrefixGroup] = field(default_factory=list[PrefixGroup])  # groups with deferred sequences
     beams: dict[int, Beam] = field(default_factory=dict[int, Beam])  # by sequence id
+    preparing: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # wait for a grammar, by sequence id
     leaving: list[int] = field(default_factory=list[int])  # slots
     matches: dict[int, PrefixMatch] = field(default_factory=dict[int, PrefixMatch])  # by id of waiting sequences
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by slot, as last sent

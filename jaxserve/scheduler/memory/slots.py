@@ -23,7 +23,7 @@ def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     slot_table.min_len[slot] = sequence.prompt_len + params.min_tokens
     slot_table.set_stop_ids(slot, request.stop_ids)
     slot_table.is_beam[slot] = sequence.sequence_id in state.beams
-    slot_table.has_grammar[slot] = params.constraint is not None
+    slot_table.has_grammar[slot] = request.constraint is not None
     slot_table.draws_late[slot] = draws_late(request) and not slot_table.is_beam[slot]
     policy = state.kv_policy_of(request)
     is_free = not (slot_table.is_beam[slot] or slot_table.draws_late[slot])
@@ -31,8 +31,8 @@ def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     values = _sampling_values(state, sequence)
     slot_table.sampling[slot] = pack_sampling(values)
     asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]
-    slot_table.has_extras[slot] = any(asks) or params.constraint is not None
-    if params.constraint is not None:
+    slot_table.has_extras[slot] = any(asks) or request.constraint is not None
+    if request.constraint is not None:
         assert state.constraints is not None
         state.constraints.begin(sequence, forces=may_force(request))
     return slot
@@ -85,6 +85,8 @@ def end_sequence(
     slot, slot_table = sequence.slot, state.slot_table
     if sequence.status is Status.WAITING:
         state.waiting.remove(sequence)
+    elif sequence.status is Status.WAITING_GRAMMAR:
+        del state.preparing[sequence.sequence_id]
     elif sequence.status is Status.DEFERRED:
         del state.prefix_groups[sequence.sequence_id].deferred[sequence.sequence_id]
     sequence.finish(reason, stop_reason, keep_tokens)

@@ -26,7 +26,7 @@ class Writer(FakeModel):
     likely: tuple[int, ...] = field(default=())
 
     def draw(self, prefix: int, seed: int, index: int, position: int, is_allowed: Callable[[int], bool]) -> int | None:
-        start = mix(prefix ^ position) % len(self.likely)
+        start = mix(prefix ^ position ^ seed) % len(self.likely)
         order = (*self.likely[start:], *self.likely[:start])
         found = next(filter(is_allowed, order), None)
         return found if found is not None else next(filter(is_allowed, range(self.vocab_size)), None)
@@ -54,21 +54,11 @@ def _steps(tokenizer, num_rows: int) -> tuple[list[float], float]:
     from jaxserve.core.options.sampling_params import SamplingParams
     from jaxserve.core.options.structured_outputs import StructuredOutputsParams
     from jaxserve.engine.build.constraint_vocabulary import constraint_vocabulary
-    from jaxserve.engine.inputs.input_processor import InputProcessor
 
     vocabulary = constraint_vocabulary(tokenizer, tokenizer.vocab_size)
     matchers, compiler = Matchers(vocabulary), GrammarCompiler(vocabulary)
-    inputs = InputProcessor(
-        tokenizer=tokenizer,
-        eos_ids=tokenizer.eos_ids,
-        vocab_size=tokenizer.vocab_size,
-        max_model_len=MAX_MODEL_LEN,
-        max_logprobs=5,
-        max_edits=300,
-        seed=0,
-        check_grammar=compiler.check,
-    )
-    engine, spent = _engine(tokenizer, num_rows, matchers)
+    inputs = inputs_of(tokenizer, compiler)
+    engine, spent = fake_engine(tokenizer, num_rows, matchers)
     schemas, sequences = iter(schema_set().values()), []
     while len(sequences) < num_rows:
         # Rows must not end: the schema is that of an item of a long list.
@@ -99,8 +89,25 @@ def _steps(tokenizer, num_rows: int) -> tuple[list[float], float]:
     return took_ms, 100 * (num_new - num_drawn) / num_new
 
 
-def _engine(tokenizer, num_rows: int, matchers):
-    """An engine, and the seconds that its runner has taken, in a list."""
+def inputs_of(tokenizer, compiler):
+    """An `InputProcessor` whose forms are checked by `compiler`."""
+    from jaxserve.engine.inputs.input_processor import InputProcessor
+
+    return InputProcessor(
+        tokenizer=tokenizer,
+        eos_ids=tokenizer.eos_ids,
+        vocab_size=tokenizer.vocab_size,
+        max_model_len=MAX_MODEL_LEN,
+        max_logprobs=5,
+        max_edits=300,
+        seed=0,
+        check_grammar=compiler.check,
+    )
+
+
+def fake_engine(tokenizer, num_rows: int, matchers, ends: str = ""):
+    """An engine, and the seconds that its runner has taken, in a list. ends: characters that are drawn as often as all
+    others together, and the end of the text."""
     from jaxserve.core.buckets import make_buckets
     from jaxserve.core.kv_groups import KVGroups
     from jaxserve.engine.loop.engine import Engine
@@ -119,8 +126,12 @@ def _engine(tokenizer, num_rows: int, matchers):
         vocab_size=tokenizer.vocab_size,
         matchers=matchers,
     )
-    likely = {data: i for i, data in enumerate(tokenizer.token_bytes) if len(data) == 1}
-    model = Writer(tokenizer.vocab_size, likely=tuple(likely[c.encode()] for c in COMMON if c.encode() in likely))
+    ids = {data: i for i, data in enumerate(tokenizer.token_bytes) if len(data) == 1}
+    likely = [ids[c.encode()] for c in COMMON if c.encode() in ids]
+    if ends:
+        final = [*(ids[c.encode()] for c in ends), tokenizer.eos_ids[0]]
+        likely = [token for i, common in enumerate(likely) for token in (common, final[i % len(final)])]
+    model = Writer(tokenizer.vocab_size, likely=tuple(likely))
     runner = FakeRunner(
         model, groups, num_slots=num_rows, num_pages=num_pages, max_model_len=MAX_MODEL_LEN, max_logprobs=5
     )

@@ -89,6 +89,7 @@ def _mask_times(model: str) -> list[Law]:
 LAWS: dict[str, tuple[str, Callable[[], list[Law]]]] = {
     **{f"masks, {m}": (f"masks, {m}", _in_module("mask_laws", "brute_force", m)) for m in MODELS},
     **{f"times, {m}": (f"time of a mask, {m}", partial(_mask_times, m)) for m in MODELS},
+    **{f"random, {m}": (f"random draws, {m}", _in_module("random_draws", "random_draws", m)) for m in MODELS},
     "law": ("the law of sampled tokens", _in_module("sampling_law", "sampling_laws")),
     "equal": ("ways of running", _in_module("equal_texts", "equal_texts")),
     "jump-forward": ("forced tokens", _in_module("jump_forward", "jump_forward")),

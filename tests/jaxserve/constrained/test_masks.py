@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from random import Random
 
-import numpy as np
 import pytest
 
-from jaxserve.constrained.matchers import Advance, Matchers
+from jaxserve.constrained.matchers import Matchers
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
+from tests.jaxserve.constrained.random_walks import expected, tokens_of, walk
 from tests.jaxserve.constrained.small_vocabulary import EOS_IDS, PADDED_SIZE, vocabulary
-from tests.jaxserve.constrained.viable_prefixes import after_all, allowed, is_complete, language
+from tests.jaxserve.constrained.viable_prefixes import NOTHING, TokenTree, after_all, language
 
 INTEGER = "-?(?:0|[1-9][0-9]*)"
 ORDER = {
@@ -42,6 +42,9 @@ CONSTRAINTS = {
              r"\{(?:ab|true)=[0-9]+(?:,(?:ab|true)=[0-9]+)*\}"),
 }  # fmt: skip
 
+TOKEN_BYTES = vocabulary().token_bytes
+TOKENS = TokenTree(TOKEN_BYTES)
+
 
 @pytest.fixture(scope="module")
 def matchers() -> Iterator[Matchers]:
@@ -50,49 +53,17 @@ def matchers() -> Iterator[Matchers]:
     matchers.close()
 
 
-def tokens_of(mask: np.ndarray) -> set[int]:
-    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
-
-
-def expected(pattern: str, text: bytes, token_bytes, eos_ids) -> set[int]:
-    state = after_all(language(pattern), text)
-    return allowed(state, token_bytes) | (set(eos_ids) if is_complete(state) else set())
-
-
-def walk(matchers: Matchers, params: StructuredOutputsParams, token_bytes, eos_ids, random: Random, max_tokens=60):
-    """(text before, what follows) along a random text, up to its end."""
-    matchers.start(0, params, eos_ids)
-    try:
-        text, new = b"", ()
-        for _ in range(max_tokens):
-            found = matchers.advance({0: new})[0]
-            text += b"".join(token_bytes[i] for i in found.forced)
-            yield text, found
-            legal = tokens_of(found.mask) - set(eos_ids)
-            if not legal:
-                return
-            new = (random.choice(sorted(legal)),)
-            text += token_bytes[new[0]]
-    finally:
-        matchers.drop(0)
-
-
-def check(pattern: str, text: bytes, found: Advance, token_bytes, eos_ids) -> None:
-    assert found.error is None
-    legal = tokens_of(found.mask)
-    assert legal == expected(pattern, text, token_bytes, eos_ids)
-    assert legal  # no dead end
-    assert found.is_complete <= (legal == set(eos_ids))
-
-
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_masks_equal_brute_force(matchers, name):
     values, pattern = CONSTRAINTS[name]
-    token_bytes = vocabulary().token_bytes
     for seed in range(6):
-        for text, found in walk(matchers, StructuredOutputsParams(**values), token_bytes, EOS_IDS, Random(seed)):
-            check(pattern, text, found, token_bytes, EOS_IDS)
-            assert max(tokens_of(found.mask)) < PADDED_SIZE
+        for text, found in walk(matchers, StructuredOutputsParams(**values), TOKEN_BYTES, EOS_IDS, Random(seed)):
+            legal = tokens_of(found.mask)
+            assert found.error is None
+            assert legal == expected(pattern, text, TOKENS, EOS_IDS)
+            assert legal  # no dead end
+            assert max(legal) < PADDED_SIZE
+            assert found.is_complete <= (legal == set(EOS_IDS))
 
 
 def test_masks_of_another_language_are_noticed(matchers):
@@ -100,7 +71,14 @@ def test_masks_of_another_language_are_noticed(matchers):
     values, pattern = CONSTRAINTS["regex"]
     other = pattern.replace("{2,5}", "{2,6}")
     assert other != pattern
-    token_bytes = vocabulary().token_bytes
     params = StructuredOutputsParams(**values)
-    pairs = [pair for seed in range(6) for pair in walk(matchers, params, token_bytes, EOS_IDS, Random(seed))]
-    assert any(tokens_of(found.mask) != expected(other, text, token_bytes, EOS_IDS) for text, found in pairs)
+    pairs = [pair for seed in range(6) for pair in walk(matchers, params, TOKEN_BYTES, EOS_IDS, Random(seed))]
+    assert any(tokens_of(found.mask) != expected(other, text, TOKENS, EOS_IDS) for text, found in pairs)
+
+
+def test_the_tree_of_tokens_finds_what_trying_each_token_finds():
+    for text in (b"", b"ab", b"abbb", b"bbc\xc3"):
+        state = after_all(language(CONSTRAINTS["regex"][1]), text)
+        one_by_one = {i for i, data in enumerate(TOKEN_BYTES) if data and after_all(state, data) != NOTHING}
+        assert TOKENS.allowed(state) == one_by_one
+        assert one_by_one

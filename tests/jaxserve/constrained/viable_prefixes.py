@@ -14,7 +14,7 @@ NOTHING, EMPTY = ("nothing",), ("empty",)
 
 @cache
 def language(pattern: str) -> tuple[Any, ...]:
-    """The language of a pattern of Python's `re` without anchors, groups that capture, and classes beyond ASCII."""
+    """The language of a pattern of Python's `re` without anchors, classes with names or negated."""
     return _sequence(re._parser.parse(pattern))  # type: ignore[attr-defined]
 
 
@@ -28,12 +28,14 @@ def _sequence(items: Any) -> tuple[Any, ...]:
 def _item(kind: Any, value: Any) -> tuple[Any, ...]:
     match str(kind):
         case "LITERAL":
-            result = EMPTY
-            for byte in reversed(chr(value).encode()):
-                result = cat(("bytes", frozenset([byte])), result)
-            return result
+            return _character(value)
         case "IN":
-            return ("bytes", frozenset(byte for what, item in value for byte in _members(str(what), item)))
+            result = NOTHING
+            for what, item in value:
+                low, high = (item, item) if str(what) == "LITERAL" else item
+                for code in range(low, high + 1):
+                    result = alt(result, _character(code))
+            return result
         case "BRANCH":
             result = NOTHING
             for branch in value[1]:
@@ -53,10 +55,11 @@ def _item(kind: Any, value: Any) -> tuple[Any, ...]:
     raise NotImplementedError(kind)
 
 
-def _members(what: str, item: Any) -> range:
-    low, high = (item, item) if what == "LITERAL" else item
-    assert high < 128
-    return range(low, high + 1)
+def _character(code: int) -> tuple[Any, ...]:
+    result = EMPTY
+    for byte in reversed(chr(code).encode()):
+        result = cat(("bytes", frozenset([byte])), result)
+    return result
 
 
 def cat(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -67,6 +70,8 @@ def cat(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def alt(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
     parts = frozenset().union(*((x[1] if x[0] == "alt" else frozenset([x])) for x in (a, b))) - {NOTHING}
+    if members := frozenset().union(*(part[1] for part in parts if part[0] == "bytes")):
+        parts = frozenset(part for part in parts if part[0] != "bytes") | {("bytes", members)}
     return NOTHING if not parts else next(iter(parts)) if len(parts) == 1 else ("alt", parts)
 
 
@@ -107,6 +112,23 @@ def after_all(state: tuple[Any, ...], data: bytes) -> tuple[Any, ...]:
     return state
 
 
-def allowed(state: tuple[Any, ...], token_bytes: Sequence[bytes]) -> set[int]:
-    """The tokens that can follow: with bytes, all of them viable."""
-    return {i for i, data in enumerate(token_bytes) if data and after_all(state, data) != NOTHING}
+class TokenTree:
+    """The tokens with bytes by their bytes: what begins with the same ones is looked at once."""
+
+    def __init__(self, token_bytes: Sequence[bytes]):
+        self.ids: list[int] = []
+        self.children: dict[int, TokenTree] = {}
+        for i, data in enumerate(token_bytes):
+            if data:
+                node = self
+                for byte in data:
+                    node = node.children.setdefault(byte, TokenTree(()))
+                node.ids.append(i)
+
+    def allowed(self, state: tuple[Any, ...]) -> set[int]:
+        """The tokens that can follow: all of their bytes are viable."""
+        found = set(self.ids)
+        for byte, child in self.children.items():
+            if (then := after(state, byte)) != NOTHING:
+                found |= child.allowed(then)
+        return found

@@ -66,6 +66,7 @@ class FakeMatchers:
         self.num_forced = self.num_failed = 0
         self._running: dict[int, tuple[FakeGrammar, tuple[int, ...], bool]] = {}
         self._texts: dict[int, list[int]] = {}
+        self._num_looks = 0
 
     def start(
         self, sequence_id: int, params: StructuredOutputsParams, eos_ids: tuple[int, ...], *, forces: bool
@@ -75,8 +76,14 @@ class FakeMatchers:
         self._running[sequence_id] = FakeGrammar(params.regex), eos_ids, forces
         self._texts[sequence_id] = []
 
-    def advance(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, FakeAdvance]:
-        return {sequence_id: self._advance(sequence_id, list(new)) for sequence_id, new in tokens.items()}
+    def is_ready(self, sequence_id: int) -> bool:
+        """By every fourth look."""
+        assert sequence_id in self._running
+        self._num_looks += 1
+        return self._num_looks % 4 == 0
+
+    def advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, FakeAdvance]:
+        return {sequence_id: self._advance(sequence_id, list(new or ())) for sequence_id, new in tokens.items()}
 
     def drop(self, sequence_id: int) -> None:
         del self._running[sequence_id], self._texts[sequence_id]

@@ -172,12 +172,13 @@ def check_slots(state: SchedulerState) -> None:
     living = [sequence for sequence in slot_table.sequences if sequence is not None and not sequence.is_finished]
     paused = [sequence for sequence in state.sequences.values() if sequence.is_paused]
     unplaced = [sequence for sequence in paused if sequence.slot < 0]
-    placed = [*living, *state.waiting, *deferred, *unplaced]
+    preparing = list(state.preparing.values())
+    placed = [*living, *state.waiting, *deferred, *unplaced, *preparing]
     assert sorted(sequence.sequence_id for sequence in placed) == sorted(state.sequences)
     assert all(sequence.sequence_id in state.beams for sequence in paused)
     found = dict.fromkeys(state.waiting, Status.WAITING) | dict.fromkeys(deferred, Status.DEFERRED)
     found |= {sequence: Status.RUNNING if sequence.slot in running else Status.PREEMPTED for sequence in living}
-    found |= dict.fromkeys(paused, Status.PAUSED)
+    found |= dict.fromkeys(paused, Status.PAUSED) | dict.fromkeys(preparing, Status.WAITING_GRAMMAR)
     assert all(sequence.status is status for sequence, status in found.items())
 
 
