@@ -51,7 +51,8 @@ STEPS = """## Steps
 
 A step tells the grammar process which token each of so many sequences has got, and returns their masks and forced
 tokens. The sequences have all nine kinds of constraints; one that ends is replaced. *Wall* is elapsed time of
-`Matchers.advance`, *CPU* the processor time of both processes for a row. Threads that computed masks: {threads}."""
+`Matchers.advance`, which other processes on the machine lengthen; *CPU* is the processor time of both processes for a
+row. Threads that computed masks: {threads}."""
 OTHERS = """## Start and compilation
 
 *Start* is the time from starting a process to its first mask. *Compilation* is the time of a check of a constraint
@@ -128,11 +129,12 @@ def step_times(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_rows: in
             left[sequence_id], new[sequence_id] = ids, ()
         while not all(matchers.is_ready(i) for i in left):
             time.sleep(0.001)
-        before_s, begin_s = _cpu_s(matchers), time.perf_counter()
+        theirs_s, own_s, begin_s = _cpu_s(matchers), time.process_time(), time.perf_counter()
         found = matchers.advance(new)
+        elapsed_s, own_s = time.perf_counter() - begin_s, time.process_time() - own_s
         if step >= args.skipped:
-            wall_s.append(time.perf_counter() - begin_s)
-            cpu_s += _cpu_s(matchers) - before_s
+            wall_s.append(elapsed_s)
+            cpu_s += own_s + _cpu_s(matchers) - theirs_s
         new = {}
         for sequence_id, row in found.items():
             assert row.error is None, row.error
@@ -152,11 +154,11 @@ def step_times(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_rows: in
 
 
 def _cpu_s(matchers: Matchers) -> float:
-    """Processor time of this process and the grammar process so far."""
+    """Processor time of the grammar process so far."""
     process = matchers._process._process  # pyright: ignore[reportPrivateUsage]
     assert process is not None
     threads = Path(f"/proc/{process.process.pid}/task").glob("*/schedstat")
-    return time.process_time() + sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def start_and_compile_s(vocabulary: GrammarVocabulary) -> tuple[dict[str, float], list[float]]:
