@@ -5,7 +5,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -86,8 +86,13 @@ def _tokenizer(model: str) -> Tokenizer:
         file.close()
 
 
+def quantiles(values: Sequence[float]) -> list[float]:
+    """The median, the 99th percentile and the highest."""
+    return [round(float(np.quantile(values, q)), 9) for q in (0.5, 0.99, 1)]
+
+
 def mask_times_us(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_texts: int) -> dict[str, list[float]]:
-    """Kind of constraint → the time of each mask; computed in this process, without messages."""
+    """Kind of constraint → quantiles of the time of a mask; computed in this process, without messages."""
     tokens = CanonicalTokenizer(vocabulary.token_bytes, vocabulary.vocab_size, vocabulary.tokenizer_json)
     backend = LLTokenizer(cast(Any, tokens))
     row = np.zeros(vocabulary.num_row_words, np.uint32)
@@ -103,7 +108,8 @@ def mask_times_us(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_texts
                 matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
                 times.append((time.thread_time() - begin_s) * 1e6)
                 assert matcher.consume_token(token), (name, matcher.get_error())
-    return found
+    found["all"] = list(itertools.chain(*found.values()))
+    return {name: quantiles(times) for name, times in found.items()}
 
 
 def texts(tokenizer: Tokenizer) -> Iterator[tuple[StructuredOutputsParams, list[int]]]:
@@ -114,7 +120,7 @@ def texts(tokenizer: Tokenizer) -> Iterator[tuple[StructuredOutputsParams, list[
 
 
 def step_times(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_rows: int, args: Any) -> dict[str, Any]:
-    """Seconds of each step, processor time of a row in µs, and how many tokens were forced and drawn."""
+    """Quantiles of a step's seconds, processor time of a row in µs, and how many tokens were forced and drawn."""
     matchers = Matchers(vocabulary)
     source, numbers = texts(tokenizer), itertools.count()
     left: dict[int, list[int]] = {}
@@ -150,7 +156,7 @@ def step_times(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_rows: in
             num_drawn += 1
     matchers.close()
     row_us = cpu_s / len(wall_s) / num_rows * 1e6
-    return {"wall_s": wall_s, "row_us": row_us, "forced": num_forced, "drawn": num_drawn}
+    return {"wall_s": quantiles(wall_s), "row_us": row_us, "forced": num_forced, "drawn": num_drawn}
 
 
 def _cpu_s(matchers: Matchers) -> float:
@@ -184,7 +190,7 @@ def start_and_compile_s(vocabulary: GrammarVocabulary) -> tuple[dict[str, float]
             compiler.check(StructuredOutputsParams(**params))
             times.append(time.perf_counter() - begin_s)
     compiler.close()
-    return {"masks": masks_s, "checks": check_s}, times
+    return {"masks": masks_s, "checks": check_s}, quantiles(times)
 
 
 def page(record: dict[str, Any], args: argparse.Namespace, argv: list[str]) -> str:
@@ -198,21 +204,18 @@ def page(record: dict[str, Any], args: argparse.Namespace, argv: list[str]) -> s
     )
     masks = [["constraint", *(f"{model}: {q}" for model in MODELS for q in ("50 %", "99 %", "most"))]]
     for name in [*CASES, "all"]:
-        cells: list[str] = []
-        for found in record["masks"].values():
-            times = list(itertools.chain(*found.values())) if name == "all" else found[name]
-            cells += [f"{np.quantile(times, q):,.0f}" for q in (0.5, 0.99, 1)]
-        masks.append([name, *cells])
+        times = itertools.chain(*(found[name] for found in record["masks"].values()))
+        masks.append([name, *(f"{time_us:,.0f}" for time_us in times)])
     steps = [["vocabulary, rows", "wall, 50 % (ms)", "wall, 99 % (ms)", "CPU of a row (µs)", "forced of all tokens"]]
     for name, found in record["steps"].items():
-        wall = [f"{np.quantile(found['wall_s'], q) * 1e3:.2f}" for q in (0.5, 0.99)]
+        wall = [f"{seconds * 1e3:.2f}" for seconds in found["wall_s"][:2]]
         share = found["forced"] / (found["forced"] + found["drawn"])
         steps.append([name, *wall, f"{found['row_us']:.0f}", f"{share:.0%}"])
     others = [["", *MODELS]]
     for heading, key in (("start of the masks' process (s)", "masks"), ("start of the checks' process (s)", "checks")):
         others.append([heading, *(f"{found[key]:.2f}" for found in record["start"].values())])
-    for heading, q in (("compilation, 50 % (ms)", 0.5), ("compilation, 99 % (ms)", 0.99)):
-        others.append([heading, *(f"{np.quantile(times, q) * 1e3:.1f}" for times in record["compile"].values())])
+    for i, heading in enumerate(("compilation, 50 % (ms)", "compilation, 99 % (ms)")):
+        others.append([heading, *(f"{times[i] * 1e3:.1f}" for times in record["compile"].values())])
     threads = STEPS.format(threads=max(1, min(8, (os.cpu_count() or 1) // 2)))
     tables = [MASKS, as_markdown(masks), threads, as_markdown(steps), OTHERS, as_markdown(others)]
     return document([INTRODUCTION, facts, *tables])
