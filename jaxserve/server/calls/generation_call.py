@@ -73,7 +73,7 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
         others["max_tokens"] = body.max_completion_tokens
     params = await _sampling_params(state, body, None, others)
     state.engine.check_room(params.num_sequences)
-    tool_use, constraint = await read_tool_use(body)
+    tool_use, constraint = await read_tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
     prompt = await chat_prompt(state, body, Truncation.of(body, state.max_model_len), tools=tool_use.tools)
     answers = answer_format(
         state,

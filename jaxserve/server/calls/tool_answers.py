@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.server_state import ServerState
 from jaxserve.text.parsing.answer_format import AnswerFormat
 from jaxserve.text.reasoning.reasoning_tags import REASONING_TAGS, ReasoningTags, tags_of_template
@@ -19,14 +19,14 @@ from jaxserve.text.tool_calls.tool_use import ToolUse
 NUM_END_TOKENS = 16  # of a prompt; an opening tag, with the line break after it, has at most 8
 
 
-async def read_tool_use(body: ChatBody) -> tuple[ToolUse, StructuredOutputsParams | None]:
-    """The tools of a body, and what they demand of the answer's form. Raises `RequestError`."""
+async def read_tool_use(tools: Any, choice: Any, is_parallel: bool) -> tuple[ToolUse, StructuredOutputsParams | None]:
+    """What a body says of tools, as chats do, and what that demands of the answer's form. Raises `RequestError`."""
 
     def read() -> tuple[ToolUse, StructuredOutputsParams | None]:
-        tool_use = ToolUse.read(body.tools, body.tool_choice, body.parallel_tool_calls)
+        tool_use = ToolUse.read(tools, choice, is_parallel)
         return tool_use, tool_use.constraint
 
-    return await asyncio.to_thread(read) if body.tools else read()
+    return await asyncio.to_thread(read) if tools else read()
 
 
 def answer_format(
@@ -49,7 +49,7 @@ def read_params(
 ) -> SamplingParams:
     """The parameters of a chat, with the constraint, and so that texts show the markers that parsers look for."""
     if constraint is not None and params.constraint is not None:
-        message = "tool_choice holds the answer to calls: it does not go with response_format or structured_outputs"
+        message = "tool_choice holds the answer to calls, so no other form can be asked for"
         raise RequestError(message, "tool_choice")
     shown = state.special_ids(answers.markers)
     if constraint is None and not shown:
