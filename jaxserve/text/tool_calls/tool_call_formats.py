@@ -61,7 +61,7 @@ _SIGNS = (
     (llama3_calls.TAG, "llama3_json"),
     ("<start_of_turn>", "gemma"),
 )
-# Signs of formats that are not known here: Qwen 3 Coder's, GLM's, Gemma 4's, gpt-oss', Kimi's, DeepSeek V3.2's and others.
+# Signs of formats that are not known here: those of Qwen 3 Coder, GLM, Gemma 4, gpt-oss, Kimi, DeepSeek V3.2 and others.
 _OTHERS = (
     "<function=",
     "<arg_key>",
