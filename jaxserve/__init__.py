@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxserve.core.options.beam_search_params import BeamSearchParams
     from jaxserve.core.options.engine_config import EngineConfig
     from jaxserve.core.options.sampling_params import SamplingParams
+    from jaxserve.core.options.structured_outputs import StructuredOutputsParams
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
 
@@ -31,6 +32,7 @@ __all__ = [
     "QueueFullError",
     "RequestError",
     "SamplingParams",
+    "StructuredOutputsParams",
 ]
 __version__ = "0.1.0"
 
@@ -47,6 +49,7 @@ _HOMES = {
     "QueueFullError": "jaxserve.core.errors",
     "RequestError": "jaxserve.core.errors",
     "SamplingParams": "jaxserve.core.options.sampling_params",
+    "StructuredOutputsParams": "jaxserve.core.options.structured_outputs",
 }
 
 

@@ -18,14 +18,22 @@ from jaxserve.bench import machine
 ROOT = Path(__file__).resolve().parent.parent
 PROOFS = ROOT / "scripts" / "proofs"
 REPORTS = ROOT / "docs" / "proofs"
+FOLDER_PROOF = "proof"  # the module of a proof that has a folder, and the folder's name
 PACKAGES = ("jax", "jaxlib", "numpy", "flax", "gguf", "tokenizers")
 
 
 def descriptions() -> dict[str, str]:
     """The first docstring line of each proof, by name; names that begin with an underscore are not proofs."""
-    files = sorted(PROOFS.glob("[!_]*.py"))
-    docstrings = {file.stem: ast.get_docstring(ast.parse(file.read_text())) or "" for file in files}
+    files = {file.stem: file for file in PROOFS.glob("[!_]*.py")}
+    files |= {file.parent.name: file for file in PROOFS.glob(f"*/{FOLDER_PROOF}.py")}
+    docstrings = {name: ast.get_docstring(ast.parse(files[name].read_text())) or "" for name in sorted(files)}
     return {name: docstring.partition("\n")[0] for name, docstring in docstrings.items()}
+
+
+def module_of(name: str) -> str:
+    """The module of a proof."""
+    own = f"{name}.{FOLDER_PROOF}" if (PROOFS / name).is_dir() else name
+    return f"scripts.proofs.{own}"
 
 
 def digest_of(files: Iterable[Path]) -> str:
@@ -74,7 +82,7 @@ def header(name: str, description: str, argv: list[str], took_s: float) -> str:
 def prove(name: str, description: str, argv: list[str]) -> Path:
     """Runs the proof, writes its report and returns the path. A failed proof raises and leaves the old report."""
     started_s = time.monotonic()
-    body = importlib.import_module(f"scripts.proofs.{name}").main(argv)
+    body = importlib.import_module(module_of(name)).main(argv)
     report = REPORTS / f"{name}.md"
     report.parent.mkdir(parents=True, exist_ok=True)
     report.write_text(f"{header(name, description, argv, time.monotonic() - started_s)}\n{body.strip()}\n")

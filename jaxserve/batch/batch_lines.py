@@ -14,11 +14,13 @@ from jaxserve.server.openai.requests.base_body import Body
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
+from jaxserve.server.openai.responses_api.responses_body import ResponsesBody
 
 URLS: dict[str, type[Body]] = {
     "/v1/chat/completions": ChatBody,
     "/v1/completions": CompletionBody,
     "/v1/embeddings": EmbeddingBody,
+    "/v1/responses": ResponsesBody,
 }
 MAX_LINE_BYTES = 16 << 20
 MAX_ID_CHARS = 512

@@ -9,12 +9,14 @@ from jaxserve.batch.batch_lines import BatchLine
 from jaxserve.batch.results_journal import result_line
 from jaxserve.server.calls.embed_call import embed_call
 from jaxserve.server.calls.generation_call import GenerationCall, chat_call, completion_call
+from jaxserve.server.calls.responses_call import responses_call
 from jaxserve.server.calls.running_call import RunningCall
 from jaxserve.server.http.error_responses import ApiError, as_api_error, errors_name_field
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
+from jaxserve.server.openai.responses_api.responses_body import ResponsesBody
 from jaxserve.server.server_state import ServerState, ServerStatus
 
 SEED_BITS = 63
@@ -47,6 +49,8 @@ async def _answer(state: ServerState, line: BatchLine, request_id: str, seed: in
             return await embed_call(state, body, record), 0
         if isinstance(body, ChatBody):
             call = await chat_call(state, body, request_id)
+        elif isinstance(body, ResponsesBody):
+            call = await responses_call(state, body, request_id)
         else:
             assert isinstance(body, CompletionBody)
             call = await completion_call(state, body, request_id)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
+from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ class Request:
     def __post_init__(self) -> None:
         if self.pooling is not None and self.max_tokens:
             raise RequestError("pooling is of the prompt alone: max_tokens must be 0", "max_tokens")
+
+    @property
+    def constraint(self) -> StructuredOutputsParams | None:
+        """What the generated text must be; None also where none is generated."""
+        return self.params.constraint if self.max_tokens else None
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

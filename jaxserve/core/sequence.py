@@ -12,6 +12,7 @@ class Status(StrEnum):
     """Where a sequence is in its life cycle."""
 
     WAITING = "waiting"  # in the queue, new or after preemption
+    WAITING_GRAMMAR = "waiting for its grammar"  # out of the queue while that is compiled
     DEFERRED = "deferred"  # out of the queue while a running sequence computes the prefix that they share
     RUNNING = "running"  # in a running slot
     PAUSED = "paused"  # a beam until the host chooses its next token, with or without a slot; also a spare beam

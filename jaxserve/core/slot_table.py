@@ -27,6 +27,7 @@ class SlotTable:
         self.epoch = np.zeros(num_slots, np.int32)  # changes when results in flight are to be dropped
         self.is_running = np.zeros(num_slots, bool)
         self.draws_late = np.zeros(num_slots, bool)  # the host must see a token before the next is drawn
+        self.has_grammar = np.zeros(num_slots, bool)  # its tokens are masked by what a grammar allows
         self.may_draft = np.zeros(num_slots, bool)
         self.is_beam = np.zeros(num_slots, bool)  # the host chooses the tokens: nothing is drawn
         self.has_extras = np.zeros(num_slots, bool)  # needs log-probabilities, pooling or edits in addition to tokens

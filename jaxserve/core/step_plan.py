@@ -10,6 +10,19 @@ from jaxserve.core.row_layout import SAMPLING_INDEX
 
 
 @dataclass(frozen=True, slots=True)
+class LateDraw:
+    """What the late rows of a step draw, and by which parameters; ops are made before it.
+
+    rows: those of `StepPlan.late_rows` that draw. Other late rows draw nothing.
+    """
+
+    rows: np.ndarray  # int64[L]
+    slots: np.ndarray  # int32[L]
+    sampling: np.ndarray  # int32[L, len(SAMPLING_FIELDS)]
+    ops: tuple[DeviceOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """S rows with T tokens. Rows with one token come first (`num_decodes` of them), longer chunks follow.
 
@@ -39,6 +52,10 @@ class StepPlan:
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
     ops: tuple[DeviceOp, ...] = ()  # to make in this order before the step
+
+    def withdraw(self, rows: np.ndarray) -> None:
+        """These late rows draw nothing: what follows is known by now."""
+        self.samples[rows] = False
 
     def ops_of[T](self, kind: type[T]) -> list[T]:
         """Those of one kind."""

@@ -119,13 +119,15 @@ class DeviceOps:
         return state
 
     def _set_masks(self, state: DeviceState, uploads: list[MaskUpload]) -> DeviceState:
-        scratch, num_words = self._programs.num_slots + 1, -(-self._programs.vocab // 32)
-        for part in _parts(len(uploads), EDIT_SLOTS):
-            rows, words = [upload.row for upload in uploads[part]], np.zeros((EDIT_SLOTS, num_words), np.uint32)
-            for i, upload in enumerate(uploads[part]):
-                words[i, : len(upload.words)] = upload.words
-            state = self._run(self._programs.set_mask, state, _padded(np.array(rows), EDIT_SLOTS, scratch), words)
-        return state
+        """In one dispatch: there are no more uploads in a step than slots."""
+        programs = self._programs
+        size = next(size for size in programs.draw_sizes if size >= len(uploads))
+        words = np.zeros((size, -(-programs.vocab // 32)), np.uint32)
+        for i, upload in enumerate(uploads):
+            words[i, : len(upload.words)] = upload.words
+        rows = _padded(np.array([upload.row for upload in uploads]), size, programs.num_slots + 1)
+        execute = self._executables.get(f"set_masks[rows={size}]", lambda: programs.set_masks(size))
+        return execute(state, rows, words)
 
     def _set_prefixes(self, state: DeviceState, prefixes: list[CachedPrefix]) -> DeviceState:
         scratch, vocab, history_len = self._programs.num_slots, self._programs.vocab, self._programs.history_len

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.device_ops import DeviceOp, PageLoad
+from jaxserve.core.device_ops import PageLoad
 from jaxserve.core.step_outcome import StepOutcome
-from jaxserve.core.step_plan import StepPlan
+from jaxserve.core.step_plan import LateDraw, StepPlan
 from jaxserve.models.params import Params, with_draft
 from jaxserve.runner.device_state import init_state
 from jaxserve.runner.dispatch_ops import DeviceOps
@@ -21,7 +21,7 @@ from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.programs import Program, Programs
 from jaxserve.runner.programs.stored_layouts import destination
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
-from jaxserve.runner.step.late_draw import LateRows
+from jaxserve.runner.step.late_draw import LateRows, late_table
 from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.runner.step.verify_output import read_verified, read_verified_logprobs
@@ -39,7 +39,8 @@ class Ticket:
     logprobs: jax.Array | None
     prompt_logprobs: jax.Array | None
     pooled: jax.Array | None
-    late: LateRows | None = None
+    has_late: bool  # rows that draw after the step
+    late: LateRows | None = None  # from `Runner.draw` on
 
 
 class Runner:
@@ -86,28 +87,31 @@ class Runner:
             logprobs=extras.logprobs if plan.has_logprobs else None,
             prompt_logprobs=extras.prompt_logprobs if plan.num_targets else None,
             pooled=extras.pooled if plan.has_pooled else None,
-            late=LateRows.of(plan) if len(plan.late_rows) else None,
+            has_late=len(plan.late_rows) > 0,
         )
         self._copy_to_host(ticket.output, ticket.logprobs, ticket.prompt_logprobs, ticket.pooled)
         return ticket
 
-    def draw(self, ticket: Ticket, ops: tuple[DeviceOp, ...]) -> Ticket:
-        """Dispatch the draw of a step's late rows, after `ops`, and return at once; the ticket has its results."""
-        late, programs = ticket.late, self.programs
-        assert late is not None, "the step has no late rows"
-        self._state = self._ops.make(self._state, ops)
-        size = next(size for size in programs.draw_sizes if size >= len(late.rows))
+    def draw(self, ticket: Ticket, late: LateDraw) -> Ticket:
+        """Dispatch the draw of a step's late rows and return at once; the ticket has its results."""
+        assert ticket.has_late, "the step has no late rows"
+        programs, count = self.programs, len(late.rows)
+        self._state = self._ops.make(self._state, late.ops)
+        if count == 0:
+            return replace(ticket, has_late=False)
+        size = next(size for size in programs.draw_sizes if size >= count)
         program = partial(programs.draw, size)
         execute = self._executables.get(f"draw[rows={size}]", program)
-        self._state, output, logprobs = execute(self.weights, self._state, late.padded(size, programs.num_slots))
-        late = replace(late, output=output, logprobs=None if ticket.logprobs is None else logprobs)
-        self._copy_to_host(late.output, late.logprobs)
-        return replace(ticket, late=late)
+        self._state, output, logprobs = execute(self.weights, self._state, late_table(late, size, programs.num_slots))
+        drawn = LateRows(late.rows, output, None if ticket.logprobs is None else logprobs)
+        self._copy_to_host(drawn.output, drawn.logprobs)
+        return replace(ticket, late=drawn)
 
     def collect(self, ticket: Ticket) -> StepOutcome:
         """Wait for a step and read its results; the only method that blocks on or reads from the device in serving."""
         self.num_reads += 1
         outcome = self._verified(ticket) if ticket.bucket.is_verify else self._drawn(ticket)
+        assert ticket.late is not None or not ticket.has_late, "late rows must be drawn before their step is collected"
         return outcome if ticket.late is None else ticket.late.complete(outcome, self.settings.max_logprobs)
 
     def _copy_to_host(self, *results: jax.Array | None) -> None:

@@ -2,9 +2,8 @@
 
 from typing import Any, Protocol
 
-from jaxserve.core.device_ops import DeviceOp
 from jaxserve.core.step_outcome import StepOutcome
-from jaxserve.core.step_plan import StepPlan
+from jaxserve.core.step_plan import LateDraw, StepPlan
 
 
 class StepRunner(Protocol):
@@ -14,9 +13,9 @@ class StepRunner(Protocol):
         """Start a step and return a ticket at once. The plan's arrays are not read after the return."""
         ...
 
-    def draw(self, ticket: Any, ops: tuple[DeviceOp, ...]) -> Any:
-        """Draw the tokens of a step's late rows after these changes; once, before it is collected and before the next
-        step is submitted. Returns the ticket from now on."""
+    def draw(self, ticket: Any, late: LateDraw) -> Any:
+        """Draw the tokens of a step's late rows; once, before it is collected and before the next step is submitted.
+        Returns the ticket from now on."""
         ...
 
     def collect(self, ticket: Any) -> StepOutcome:

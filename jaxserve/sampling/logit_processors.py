@@ -3,10 +3,10 @@
 `mask_padding` runs once, on the raw logits. Temperature only scales distances from the maximum, so it is applied where
 weights are computed (`probabilities.py`): that saves a pass over the vocabulary and cannot overflow.
 
-Rows with a processor are changed one after the other, in place, and no other row is touched: rows are independent, the
-cost grows with the rows that have a processor, and the temporaries are a few rows. (All rows at once took libtpu 20 s
-to compile, and six arrays as large as the logits.) Where no row has a processor, `lax.cond` passes the logits through
-without a copy.
+Masks are one pass over all rows: grammars mask most rows of a batch. Rows with edits or penalties are changed one after
+the other, in place, and no other row is touched: rows are independent, the cost grows with the rows that have any, and
+the temporaries are a few rows. (All rows at once took libtpu 20 s to compile, and six arrays as large as the logits.)
+Where no row has a processor, `lax.cond` passes the logits through without a copy.
 """
 
 import jax
@@ -38,7 +38,12 @@ def process_logits(
     slots: SlotState,
 ) -> Float[Array, "S V"]:
     """The logits to draw from; positions[s] is the index of the next token in its sequence."""
-    is_changed = batch.has_processor
+
+    def mask(logits: Array) -> Array:
+        return _apply_masks(logits, batch.mask_row, slots)
+
+    logits = lax.cond(jnp.any(batch.mask_row != 0), mask, _unchanged, logits)
+    is_changed = batch.has_edits | batch.has_penalties
     (changed,) = jnp.nonzero(is_changed, size=len(logits), fill_value=0)
 
     def change_one(i: Array, logits: Array) -> Array:
@@ -56,7 +61,6 @@ def process_logits(
             return _apply_penalties(z, one, slots)
 
         z: Array = lax.dynamic_index_in_dim(logits, row, keepdims=False)
-        z = lax.cond(one.mask_row != 0, lambda: _apply_mask(z, one.mask_row, slots), lambda: z)
         z = lax.cond(one.has_edits, edit, _unchanged, z)
         z = lax.cond(one.has_penalties, penalize, _unchanged, z)
         return lax.dynamic_update_index_in_dim(logits, z, row, axis=0)
@@ -71,10 +75,10 @@ def _unchanged(x: Array) -> Array:
     return x
 
 
-def _apply_mask(z: Float[Array, " V"], mask_row: Int32[Array, ""], slots: SlotState) -> Float[Array, " V"]:
-    words: Array = lax.dynamic_index_in_dim(slots.mask_rows, mask_row, keepdims=False)
-    is_allowed = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)[None, :] & jnp.uint32(1)) != 0
-    return jnp.where(is_allowed.reshape(-1)[: len(z)], z, -jnp.inf)
+def _apply_masks(logits: Float[Array, "S V"], mask_rows: Int32[Array, " S"], slots: SlotState) -> Float[Array, "S V"]:
+    words = slots.mask_rows[mask_rows]
+    planes = words[:, None, :] >> jnp.arange(32, dtype=jnp.uint32)[None, :, None] & jnp.uint32(1)
+    return jnp.where(planes.reshape(len(logits), -1)[:, : logits.shape[1]] != 0, logits, -jnp.inf)
 
 
 def _apply_edits(

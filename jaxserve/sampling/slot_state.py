@@ -19,9 +19,10 @@ class SlotState:
     """L = slots including the scratch slot, V = padded vocabulary, W = mask words, E = edits of a slot.
 
     counts: occurrences of a token in a sequence's output, plus IN_PROMPT (`penalty_counts.py`) where it is in the
-    prompt. mask_rows: bit i % 32 of word i // 32 allows token i; row 0 allows every token, the last one takes the
-    writes of padding, and the host says which slot reads which of the others. edit_ids, edit_bias, edit_until:
-    `logits[id] += bias` while the drawn position is below `until`; id V: no edit.
+    prompt. mask_rows: bit i // W of word i % W allows token i (the bits of 128 neighbours lie in 128 lanes); row 0
+    allows every token, the last one takes the writes of padding, and the host says which slot reads which of the
+    others. edit_ids, edit_bias, edit_until: `logits[id] += bias` while the drawn position is below `until`; id V: no
+    edit.
     """
 
     counts: Int16[Array, "L V"]
@@ -31,12 +32,17 @@ class SlotState:
     edit_until: Int32[Array, "L E"]
 
 
+def num_mask_words(vocab_width: int) -> int:
+    """W: whole registers of a TPU, so that the 32 planes of bits lie side by side without being moved."""
+    return -(-vocab_width // (32 * 128)) * 128
+
+
 def init_slot_state(num_slots: int, vocab_width: int, num_edits: int) -> SlotState:
     """State for `num_slots` sequences and the scratch slot: zero counts, every token allowed, no edits."""
     lines = num_slots + 1
     return SlotState(
         counts=jnp.zeros((lines, vocab_width), jnp.int16),
-        mask_rows=jnp.full((lines + 1, -(-vocab_width // 32)), 0xFFFFFFFF, jnp.uint32),
+        mask_rows=jnp.full((lines + 1, num_mask_words(vocab_width)), 0xFFFFFFFF, jnp.uint32),
         edit_ids=jnp.full((lines, num_edits), vocab_width, jnp.int32),
         edit_bias=jnp.zeros((lines, num_edits), jnp.float32),
         edit_until=jnp.zeros((lines, num_edits), jnp.int32),
@@ -59,9 +65,17 @@ def set_edits(
     )
 
 
-def set_mask(state: SlotState, rows: Int[Array, " N"], masks: UInt32[Array, "N W"]) -> SlotState:
-    """Replace rows of allowed tokens; row 0 must not change. Pad with the last row."""
-    return dataclasses.replace(state, mask_rows=state.mask_rows.at[rows].set(masks))
+def set_mask(state: SlotState, rows: Int[Array, " N"], masks: UInt32[Array, "N U"]) -> SlotState:
+    """Replace rows of allowed tokens; row 0 must not change. Pad with the last row.
+
+    masks: bit i % 32 of word i // 32 allows token i.
+    """
+    num_rows, num_words = len(masks), state.mask_rows.shape[1]
+    bits = (masks[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)[None, None, :] & jnp.uint32(1)).reshape(num_rows, -1)
+    bits = jnp.pad(bits, ((0, 0), (0, 32 * num_words - bits.shape[1])))
+    planes = bits.reshape(num_rows, 32, num_words) << jnp.arange(32, dtype=jnp.uint32)[None, :, None]
+    words = jnp.sum(planes, axis=1, dtype=jnp.uint32)
+    return dataclasses.replace(state, mask_rows=state.mask_rows.at[rows].set(words))
 
 
 def fork_slots(state: SlotState, src: Int32[Array, " F"], dst: Int32[Array, " F"]) -> SlotState:

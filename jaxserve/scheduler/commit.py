@@ -9,6 +9,7 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.core.step_outcome import StepOutcome, TopLogprobs
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import NO_TOKEN, TokenDeltas
+from jaxserve.scheduler.advance_grammars import advance_grammars
 from jaxserve.scheduler.beams import pause
 from jaxserve.scheduler.memory.prefix_reuse import insert_prefix
 from jaxserve.scheduler.memory.slots import end_sequence, release_slot
@@ -38,11 +39,14 @@ def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> Token
         collect_pooled(state, plan, outcome.pooled, live)
     drawing, is_beam = rows[samples], slot_table.is_beam[slots[samples]]
     deltas = _append(state, plan, outcome, drawing[~is_beam] if is_beam.any() else drawing)
+    if state.constraints is not None and slot_table.has_grammar[slots].any():
+        deltas = advance_grammars(state, deltas)
     if is_beam.any():
         deltas = deltas.with_ended(pause(state, plan, outcome, drawing[is_beam]))
     if not samples.all():
         reading = slots[~samples]
         is_done = slot_table.num_computed[reading] >= slot_table.max_computed[reading]
+        is_done &= slot_table.epoch[reading] == plan.epochs[rows[~samples]]  # else a grammar has just ended it
         deltas = _end_prompts(state, deltas, reading[is_done])
     if state.prefix_cache is not None:
         _insert_prompts(state, plan, live)

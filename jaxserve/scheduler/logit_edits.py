@@ -11,8 +11,15 @@ FOREVER = np.iinfo(np.int32).max
 
 
 def draws_late(request: Request) -> bool:
-    """Whether the host must have seen a token before the next is drawn: bad words of several tokens need that."""
-    return any(len(word) > 1 for word in request.bad_words)
+    """Whether the host must have seen a token before the next is drawn: grammars and bad words of several tokens."""
+    return request.constraint is not None or any(len(word) > 1 for word in request.bad_words)
+
+
+def may_force(request: Request) -> bool:
+    """Whether a token that its grammar alone allows is appended without being drawn: nothing else is asked for it
+    (log-probabilities), and nothing else may ban it."""
+    params = request.params
+    return params.logprobs is None and params.allowed_token_ids is None and not has_edits(request)
 
 
 def has_edits(request: Request) -> bool:

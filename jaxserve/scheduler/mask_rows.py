@@ -16,7 +16,11 @@ from jaxserve.core.device_ops import MaskUpload
 
 
 class MaskRows:
-    """num_rows: as many as there are slots, each of which has at most one; they are numbered from 1."""
+    """num_rows: as many as there are slots, each of which has at most one; they are numbered from 1.
+
+    A row may be replaced as soon as it has no reference: the device carries out uploads and draws in the order of the
+    plans, so a draw before the upload still reads the old content.
+    """
 
     def __init__(self, num_rows: int):
         self.references: Counter[int] = Counter()  # of rows that have some
@@ -38,7 +42,7 @@ class MaskRows:
         return row
 
     def release(self, row: int) -> None:
-        """Drop a reference; no step in flight may read the row for its sake. Row 0, which allows all, has none."""
+        """Drop a reference. Row 0, which allows all, has none."""
         if row == 0:
             return
         self.references[row] -= 1

@@ -29,9 +29,10 @@ class QueueLoad:
         """The current load."""
         num_free, num_slots = len(state.slot_table.free_slots), len(state.slot_table.sequences)
         deferred = [sequence.num_tokens for group in state.deferring for sequence in group.deferred.values()]
+        preparing = [sequence.num_tokens for sequence in state.preparing.values()]
         return cls(
-            num_waiting=len(state.waiting) + len(deferred),
-            num_tokens=state.waiting.num_tokens + sum(deferred),
+            num_waiting=len(state.waiting) + len(deferred) + len(preparing),
+            num_tokens=state.waiting.num_tokens + sum(deferred) + sum(preparing),
             num_running=state.num_running,
             num_free=num_free,
             num_slots=num_slots,

@@ -7,13 +7,12 @@ at most one plan is uncommitted when `schedule` is called.
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
-from jaxserve.core.device_ops import DeviceOp
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.core.step_outcome import StepOutcome
-from jaxserve.core.step_plan import StepPlan
+from jaxserve.core.step_plan import LateDraw, StepPlan
 from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EVICTION_POLICIES
@@ -22,11 +21,13 @@ from jaxserve.kv.kv_policy import KVPolicy
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler.beams import Choice, add_beams, branch, preempt_paused_beam
 from jaxserve.scheduler.commit import commit
+from jaxserve.scheduler.constraints import Constraints, GrammarMatchers
 from jaxserve.scheduler.earlier_outputs import EarlierOutputs
 from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory.kept_kv import make_drops
 from jaxserve.scheduler.memory.prefix_sharing import num_joining, requeue_deferred
 from jaxserve.scheduler.memory.slots import end_sequence
+from jaxserve.scheduler.new_sequences import enqueue_new, enqueue_prepared
 from jaxserve.scheduler.policy.policies import FirstComeFirstServed
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
@@ -36,9 +37,9 @@ from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
 from jaxserve.scheduler.stats import SchedulerStats, collect_stats
 from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
+from jaxserve.scheduler.step.late_rows import late_draw
 from jaxserve.scheduler.step.multi_step import plan_rounds
 from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
-from jaxserve.scheduler.step.slot_edits import late_edits
 from jaxserve.scheduler.step.start_waiting import start_ahead, start_waiting
 from jaxserve.scheduler.step_limits import StepLimits, check_token_budget
 from jaxserve.scheduler.swap_cost import SwapCost
@@ -52,7 +53,7 @@ class Scheduler:
     cache; None: no prefix cache. num_host_pages: pages of host memory for evicted prefixes. swap_cost: whether to load
     those, from the durations that `observe` reports. speculation: None: no drafts. earlier_outputs: that rows draft
     from; None: from none. kv_policy: of the requests that say
-    so; None: none may.
+    so; None: none may. matchers: of grammars; None: no request may have one.
 
     state: all sequences and pages.
     """
@@ -76,6 +77,7 @@ class Scheduler:
         speculation: Speculation | None = None,
         earlier_outputs: EarlierOutputs | None = None,
         kv_policy: KVPolicy | None = None,
+        matchers: GrammarMatchers | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size, kv_policy)
@@ -100,6 +102,7 @@ class Scheduler:
             mask_rows=MaskRows(max_num_seqs),
             speculation=speculation,
             earlier_outputs=earlier_outputs,
+            constraints=None if matchers is None else Constraints(matchers),
         )
         self._buckets = buckets
         self._num_added = 0
@@ -126,7 +129,7 @@ class Scheduler:
         sequences = self._register([(request, i) for request in requests for i in range(request.params.num_sequences)])
         prefix_group = PrefixGroup(shared_len)
         for sequence in sequences:
-            self.state.enqueue(sequence)
+            enqueue_new(self.state, sequence)
             if len(sequences) > 1:
                 self.state.prefix_groups[sequence.sequence_id] = prefix_group
         return sequences
@@ -209,6 +212,7 @@ class Scheduler:
         rows = StepRows(state.limits.max_num_batched_tokens)
         make_drops(state)
         requeue_deferred(state)
+        enqueue_prepared(state)
         decodes = schedule_decodes(state, rows)
         start_ahead(state, rows)
         num_withheld = num_joining(state)
@@ -228,9 +232,9 @@ class Scheduler:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commit(self.state, plan, outcome)
 
-    def late_ops(self, plan: StepPlan) -> tuple[DeviceOp, ...]:
-        """What to change before the late rows of a plan draw; the steps before it are committed."""
-        return late_edits(self.state, plan)
+    def late_draw(self, plan: StepPlan) -> LateDraw:
+        """How the late rows of a plan draw; the steps before it are committed."""
+        return late_draw(self.state, plan)
 
     def observe(self, plan: StepPlan, outcome: StepOutcome, device_s: float) -> None:
         """Record a committed step that occupied the device for `device_s` seconds."""
@@ -257,6 +261,11 @@ class Scheduler:
     def waits_for_host(self) -> bool:
         """Whether nothing can be planned before the host calls `branch`."""
         return bool(self.state.beams) and self.state.num_paused == len(self.state.sequences)
+
+    @property
+    def waits_for_grammars(self) -> bool:
+        """Whether nothing can be planned before a grammar is compiled."""
+        return len(self.state.preparing) == len(self.state.sequences) > 0
 
     @property
     def is_mostly_beams(self) -> bool:

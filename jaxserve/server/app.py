@@ -11,11 +11,20 @@ import jaxserve
 from jaxserve.server.http.error_responses import ApiError, ClientDisconnected, as_api_error
 from jaxserve.server.http.head_requests import HeadAsGet
 from jaxserve.server.http.middleware import RequestMiddleware
-from jaxserve.server.routes import admin, health, live, metrics, openai_routes, tokenization, web_page
+from jaxserve.server.routes import (
+    admin,
+    health,
+    live,
+    metrics,
+    openai_routes,
+    stored_responses,
+    tokenization,
+    web_page,
+)
 from jaxserve.server.routes.description import complete
 from jaxserve.server.server_state import ServerState
 
-ROUTE_MODULES = (openai_routes, tokenization, health, metrics, admin, live, web_page)
+ROUTE_MODULES = (openai_routes, stored_responses, tokenization, health, metrics, admin, live, web_page)
 
 
 def make_app(state: ServerState) -> ASGIApp:
@@ -31,8 +40,9 @@ def make_app(state: ServerState) -> ASGIApp:
     guarded: ASGIApp = RequestMiddleware(app, state.config, state.http_counts)
     if not state.config.allowed_origins:
         return guarded
+    methods = ["GET", "HEAD", "POST", "DELETE"]
     return CORSMiddleware(
-        guarded, allow_origins=state.config.allowed_origins, allow_methods=["GET", "HEAD", "POST"], allow_headers=["*"]
+        guarded, allow_origins=state.config.allowed_origins, allow_methods=methods, allow_headers=["*"]
     )
 
 

@@ -82,6 +82,9 @@ class ServerConfig:
     return_tokens_as_token_ids: bool = option(
         False, "token_id:123 instead of a token's text in log-probabilities, unless a request says otherwise"
     )
+    response_store_bytes: int = option(
+        0, "memory for responses that clients ask to keep (store=true of /v1/responses); 0: none is kept"
+    )
     public_metrics: bool = option(False, "serve /metrics without a key")
     warm_up: bool = option(True, "compile all shapes before the first request, instead of each when it is first needed")
     log_requests: bool = option(False, "log one line of JSON for every finished request, without its text")
@@ -103,6 +106,7 @@ class ServerConfig:
         _check_int("max_body_bytes", self.max_body_bytes, 1024, 1 << 31)
         _check_int("max_header_bytes", self.max_header_bytes, 1024, 1 << 24)
         _check_int("keep_alive_timeout_s", self.keep_alive_timeout_s, 1, 3600)
+        _check_int("response_store_bytes", self.response_store_bytes, 0, 1 << 40)
         for name in ("receive_timeout_s", "send_timeout_s", "stall_timeout_s"):
             _check_seconds(name, getattr(self, name), positive=True)
         for name in ("shutdown_timeout", "sse_keep_alive_s"):

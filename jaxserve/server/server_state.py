@@ -12,6 +12,7 @@ from jaxserve.server.client_templates import ClientTemplates
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.middleware import HttpCounts
 from jaxserve.server.openai.requests.generation_fields import DEFAULTED
+from jaxserve.server.openai.responses_api.response_store import ResponseStore
 from jaxserve.server.server_config import ServerConfig
 
 
@@ -29,7 +30,8 @@ class ServerState:
     """model_names: the names of the one model; responses without a requested name use the first. created: seconds since
     the Unix epoch. num_active: requests in progress.
 
-    client_templates: renders the chat templates of clients; None: they are trusted like the model's own.
+    client_templates: renders the chat templates of clients; None: they are trusted like the model's own. responses:
+    those that clients asked to keep.
     """
 
     config: ServerConfig
@@ -39,8 +41,12 @@ class ServerState:
     num_active: int = 0
     http_counts: HttpCounts = field(default_factory=HttpCounts)
     client_templates: ClientTemplates | None = field(default_factory=ClientTemplates)
+    responses: ResponseStore = field(init=False)
     _engine: EngineClient | None = None
     _defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        self.responses = ResponseStore(self.config.response_store_bytes)
 
     def open(self, engine: EngineClient) -> None:
         """Accept requests from now on."""

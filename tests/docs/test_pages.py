@@ -1,6 +1,5 @@
 """What the pages name exists: files, folders, classes of the design, and the targets of links outside the website."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 import jaxserve
 from jaxserve import LLM, AsyncLLM
 from jaxserve.core import errors
+from scripts.prove import descriptions
 from tests.repository.modules import PACKAGES, ROOT, modules
 
 NAMED = re.compile(r"`((?:jaxserve|checkpoints|pallas_kernels|tests|scripts|docs|requirements)/[\w./-]*\w)`")
@@ -67,10 +67,9 @@ def test_the_table_of_proofs_has_the_claim_of_each_script():
     """A proof's claim is the first line of its docstring; its page is linked where it has been written."""
     text = (ROOT / "docs" / "testing.md").read_text()
     listed = {linked or unlinked: (bool(linked), claim) for linked, unlinked, claim in PROOF.findall(text)}
-    expected = {}
-    for script in (ROOT / "scripts" / "proofs").glob("*.py"):
-        claim = (ast.get_docstring(ast.parse(script.read_text())) or "").partition("\n")[0]
-        expected[script.stem] = ((ROOT / "docs" / "proofs" / f"{script.stem}.md").exists(), claim)
+    expected = {
+        name: ((ROOT / "docs" / "proofs" / f"{name}.md").exists(), claim) for name, claim in descriptions().items()
+    }
     assert {"aot", "fuzz"} <= set(expected)
     assert listed == expected
 

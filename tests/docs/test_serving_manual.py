@@ -20,7 +20,7 @@ from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
-from jaxserve.server.openai.requests.field_aliases import ALIASES, CACHE_PROMPT, ENABLE_THINKING, SKIP_CACHE, VARIABLES
+from jaxserve.server.openai.requests.field_aliases import ALIASES, CACHE_PROMPT, PARTS, SKIP_CACHE
 from jaxserve.server.openai.requests.generation_fields import MAX_STOPS, SamplingFields, StreamOptions
 from jaxserve.server.openai.requests.score_bodies import RerankBody, ScoreBody
 from jaxserve.server.openai.requests.text_inputs import MAX_TEXTS
@@ -200,7 +200,8 @@ def test_the_formats_of_tool_calls_and_reasoning_are_listed():
 
 def test_the_names_of_other_servers_are_listed():
     listed = set(code(section("Names of other servers")))
-    assert listed >= {*ALIASES, *ALIASES.values(), CACHE_PROMPT, SKIP_CACHE, ENABLE_THINKING, VARIABLES}
+    parts = {name for place in PARTS.values() for name in place}
+    assert listed >= {*ALIASES, *ALIASES.values(), CACHE_PROMPT, SKIP_CACHE, *PARTS, *parts}
 
 
 def test_the_length_of_the_queue_is_that_of_the_command():

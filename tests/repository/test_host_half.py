@@ -45,6 +45,12 @@ def test_the_process_of_a_clients_template_is_light():
     assert loaded_after(f"import {name}, jaxserve.text.template_sandbox", name, *suspects) == [name]
 
 
+def test_the_process_of_grammars_is_light():
+    name = "jaxserve.constrained.grammar_process"
+    suspects = ["jax", "numpy", "asyncio", "subprocess", "huggingface_hub", "jinja2"]
+    assert loaded_after(f"import {name}, tokenizers", name, *suspects) == [name]
+
+
 def test_the_help_of_no_verb_costs_jax_or_numpy():
     statements = (
         "import contextlib\nfrom jaxserve.cli.main import VERBS, main\n"

@@ -32,6 +32,7 @@ HELP = {
     "logit_bias": "added to the logits of token ids, -100 to 100, as JSON: {\"5\": -100}",
     "allowed_token_ids": "the only token ids to draw, as JSON: [1, 2]",
     "bad_words": "texts that are not generated, as JSON: [\"a\", \"b\"]",
+    "structured_outputs": "the form that the text must have, as JSON: {\"choice\": [\"yes\", \"no\"]}",
     "skip_reading_prefix_cache": "compute the whole prompt even where its prefix is cached",
 }  # fmt: skip
 

@@ -34,6 +34,8 @@ class BeamSearchParams:
     def __new__(cls, *args: Any, **kwargs: Any) -> "BeamSearchParams":
         known = [field.name for field in fields(cls)]
         for name in kwargs.keys() - set(known):
+            if name in ("response_format", "structured_outputs"):
+                raise RequestError(f"{name} is not supported by beam search: use generate", name)
             raise RequestError(f"unknown beam search parameter {name!r}; known: {', '.join(known)}", name)
         return object.__new__(cls)
 

@@ -20,13 +20,14 @@ class StructuredOutputsParams:
     """Exactly one of the first six is given. Values are checked and normalized at construction; `RequestError`s name
     `structured_outputs`. Whether a schema or grammar can be honoured is known when it is compiled.
 
-    json: a JSON schema, as an object or as its text; the output is a JSON value that it describes. json_object: True: any
-    JSON object. regex: the whole output matches it (syntax of Rust's `regex`). choice: the output is one of these texts.
-    grammar: a context-free grammar in llguidance's variant of Lark, or in GBNF. structural_tag: free text with parts
-    that begin by a tag and then follow a schema: {"structures": [{"begin", "schema", "end"}, …], "triggers": [text, …]}.
+    json: a JSON schema, as an object or as its text; the output is a JSON value that it describes. json_object: True:
+    any JSON object. regex: the whole output matches it (syntax of Rust's `regex`). choice: the output is one of these
+    texts. grammar: a context-free grammar in llguidance's variant of Lark, or in GBNF. structural_tag: free text with
+    parts that begin by a tag and then follow a schema: {"structures": [{"begin", "schema", "end"}, …], "triggers":
+    [text, …]}.
 
-    disable_any_whitespace: JSON on one line, without spaces. disable_additional_properties: objects of a schema have only
-    the properties that it names. whitespace_pattern: a regular expression of the whitespace between parts of JSON.
+    disable_any_whitespace: JSON on one line, without spaces. disable_additional_properties: objects of a schema have
+    only the properties that it names. whitespace_pattern: a regular expression of the whitespace between parts of JSON.
     """
 
     json: str | Mapping[str, Any] | bool | None = None

@@ -8,6 +8,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
+from jaxserve.engine.build.grammars import Grammars
 from jaxserve.engine.build.memory_budget import limit_on
 from jaxserve.engine.build.memory_fallback import detect_shortage, with_room
 from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_draft, open_model
@@ -114,6 +115,7 @@ def assemble(
     policy = make_policy(
         config.scheduling_policy, priority_ageing_s=config.priority_ageing_s, tenant_weights=config.tenant_weights
     )
+    grammars = None if text.tokenizer is None else Grammars(text.tokenizer, model.vocab_size)
     scheduler = Scheduler(
         programs.groups,
         spec.buckets,
@@ -133,6 +135,7 @@ def assemble(
         earlier_outputs=make_earlier_outputs(config.speculation),
         kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
+        matchers=grammars,
     )
     engine = Engine(scheduler, runner, max_rounds=spec.buckets.max_rounds, is_overlapped=config.async_scheduling)
     input_processor = InputProcessor(
@@ -146,6 +149,7 @@ def assemble(
         max_edits=MAX_EDITS,
         seed=config.seed,
         scheduling_fields=policy.fields,
+        check_grammar=None if grammars is None else grammars.check,
         clock=engine.clock,
     )
     return EngineParts(engine, runner, spec, model, described, text, input_processor)

@@ -12,6 +12,7 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.options.kv_policy_config import MAX_STREAM_TOKENS
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
+from jaxserve.core.options.structured_outputs import PARAM, StructuredOutputsParams
 from jaxserve.core.request import Request
 from jaxserve.engine.inputs.per_prompt import name_of, named
 from jaxserve.engine.inputs.prompt import Prompt, token_ids
@@ -27,8 +28,10 @@ class InputProcessor:
 
     has_kv_policy, has_drafts: of the engine; a request may do without. scheduling_fields: the fields of
     `SchedulingOptions` that the engine's scheduling policy reads; the others must have their defaults, time limits
-    excepted. clock: the engine's, in seconds. num_arrived: requests that were numbered so far; seeds of requests
-    without one follow from `seed` and this number.
+    excepted. check_grammar: raises `RequestError` for a form of the output that cannot be kept to; it may block for
+    seconds, so servers make requests with a form in a thread; None: no form is kept to. clock: the engine's, in
+    seconds. num_arrived: requests that were numbered so far; seeds of requests without one follow from `seed` and this
+    number.
 
     A request is made in any thread, without a number. Requests are numbered in the order of their admission, so a
     refused request leaves no trace in the seeds of others.
@@ -44,10 +47,12 @@ class InputProcessor:
     has_kv_policy: bool = False
     has_drafts: bool = False
     scheduling_fields: tuple[str, ...] = ()
+    check_grammar: Callable[[StructuredOutputsParams], None] | None = None
     clock: Callable[[], float] = time.monotonic
     num_arrived: int = 0
     _prefill_only_numbers: Iterator[int] = field(default_factory=itertools.count, init=False)  # thread-safe
     _spelled: tuple[SequenceOf[str], BadWords] = field(default=((), ()), init=False)  # bad words, and their spellings
+    _checked: StructuredOutputsParams | None = field(default=None, init=False)  # the last one that `check_grammar` took
 
     def requests(
         self,
@@ -122,6 +127,7 @@ class InputProcessor:
                 "allowed_token_ids holds only tokens that end the text, which min_tokens bans: no token could be drawn",
                 "allowed_token_ids",
             )
+        self._check_constraint(params.constraint)
         bad_words = self._bad_words(params)
         self._check_edits(params, bad_words)
         self._check_scheduling(scheduling)
@@ -234,6 +240,16 @@ class InputProcessor:
             spelled = tuple(dict.fromkeys(tuple(ids) for ids in encoded if ids))
             self._spelled = params.bad_words, spelled
         return spelled
+
+    def _check_constraint(self, constraint: StructuredOutputsParams | None) -> None:
+        if constraint is None or constraint is self._checked:  # the requests of one call have the same one
+            return
+        if self.tokenizer is None:
+            raise RequestError(f"{PARAM} needs a tokenizer, and this model has none", PARAM)
+        if self.check_grammar is None:
+            raise RequestError(f"{PARAM} is not supported by this engine: leave it out", PARAM)
+        self.check_grammar(constraint)
+        self._checked = constraint
 
     def _check_edits(self, params: SamplingParams, bad_words: BadWords) -> None:
         count = len(params.logit_bias or ()) + len(bad_words)

@@ -16,6 +16,8 @@ from jaxserve.engine.loop.step_stats import Observer, StepMoments, StepRecord
 from jaxserve.runner.runner_protocol import StepRunner
 from jaxserve.scheduler.scheduler import Scheduler
 
+GRAMMAR_PAUSE_S = 0.001  # between looks at grammars that are being compiled, where there is nothing else to do
+
 
 @dataclass(slots=True)
 class _Step:
@@ -90,9 +92,7 @@ class Engine:
             raise EngineDeadError(f"the engine loop has ended: {error}") from error
 
     def _step(self) -> TokenDeltas:
-        for step in self._steps:
-            if step.ticket is None:  # an interrupt came between planning and submission
-                self._submit(step)
+        self._resume()
         if not self.is_overlapped or self.scheduler.is_mostly_beams or len(self._steps) > 1:
             deltas = self._finish_step()
             self._start_step()
@@ -106,12 +106,25 @@ class Engine:
         while self.has_work:
             yield self.step()
 
+    def _resume(self) -> None:
+        """Do what an interrupt has cut off."""
+        while len(self._steps) > self.scheduler.num_in_flight:
+            self._steps.popleft()  # it came between a step's commit and its removal
+        for step in self._steps:
+            if step.ticket is None:  # between planning and submission
+                self._submit(step)
+            self._draw_late_rows()
+
     def _start_step(self) -> None:
         planning_s = time.monotonic()
         plan = self.scheduler.schedule(self.multi_step.num_rounds)
         if plan is not None:
             self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
             self._submit(self._steps[-1])
+            if len(self._steps) == 1:
+                self._draw_late_rows()
+        elif self.scheduler.waits_for_grammars:
+            time.sleep(GRAMMAR_PAUSE_S)
         elif self.scheduler.has_work and not self._steps and not self.scheduler.waits_for_host:
             raise RuntimeError("requests are waiting, nothing is in flight, and nothing can be scheduled")
 
@@ -123,16 +136,13 @@ class Engine:
     def _draw_late_rows(self) -> None:
         """Draw the tokens of the oldest step's late rows, if it has any and has not drawn them."""
         if self._steps and len((step := self._steps[0]).plan.late_rows) and not step.is_drawn:
-            step.ticket = self.runner.draw(step.ticket, self.scheduler.late_ops(step.plan))
+            step.ticket = self.runner.draw(step.ticket, self.scheduler.late_draw(step.plan))
             step.is_drawn = True
 
     def _finish_step(self) -> TokenDeltas:
         """Commit the oldest step."""
-        while len(self._steps) > self.scheduler.num_in_flight:
-            self._steps.popleft()  # an interrupt came between its commit and its removal
         if not self._steps:
             return no_deltas()
-        self._draw_late_rows()
         step, moments = self._steps[0], self._steps[0].moments
         moments.collecting_s = time.monotonic()
         outcome = self.runner.collect(step.ticket)

@@ -4,7 +4,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Unpack, cast
 
@@ -31,6 +31,7 @@ from jaxserve.scheduler.stats import SchedulerStats
 
 MAX_INLINE_CHARS = 2048  # or tokens, which are read, encoded and checked within a millisecond
 REQUEST_SIZE = 100  # making a request takes as long as reading so many characters
+NUM_GRAMMAR_THREADS = 32  # they wait for grammars to be compiled, which is done elsewhere
 
 
 class EngineClient:
@@ -54,6 +55,7 @@ class EngineClient:
         self._engine, self._inputs, self._chats = outputs.engine, inputs, chats
         self._thread = EngineThread(outputs, inputs)
         self._num_keys = 0
+        self._grammar_threads = ThreadPoolExecutor(NUM_GRAMMAR_THREADS, "grammar")
         self.info = engine_info(outputs.engine.scheduler, chats.template, generation_config)
         self.metrics: EngineMetrics = self._thread.metrics
         self.tokenizer, self.detokenizer = inputs.tokenizer, outputs.detokenizer
@@ -138,6 +140,7 @@ class EngineClient:
     async def close(self) -> None:
         """End the engine's thread; running requests raise EngineDeadError. May be called again."""
         await asyncio.to_thread(self._thread.close)
+        self._grammar_threads.shutdown(wait=False)
 
     async def _submit(
         self,
@@ -161,7 +164,10 @@ class EngineClient:
         def make() -> list[Request]:
             return self._inputs.requests(_read(prompts), listed, options, pooling=pooling, arrival_s=arrival_s)
 
-        requests = await offload(make, _size(prompts, params), MAX_INLINE_CHARS)
+        size, threads = _size(prompts, params), None
+        if params is not None and params.constraint is not None:
+            size, threads = size + MAX_INLINE_CHARS, self._grammar_threads
+        requests = await offload(make, size, MAX_INLINE_CHARS, threads)
         return self._admit(requests, wants_pieces=wants_pieces, is_normalized=is_normalized)
 
     def _admit(self, requests: list[Request], *, wants_pieces: bool, is_normalized: bool) -> ResultStream[Any]:

@@ -23,7 +23,7 @@ from jaxserve.core.device_ops import (
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX
 from jaxserve.core.step_outcome import DraftCounts, StepOutcome, TopLogprobs
-from jaxserve.core.step_plan import StepPlan
+from jaxserve.core.step_plan import LateDraw, StepPlan
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix, mix
 from jaxserve.runner.fake.fake_pool import FakePool, PagingError
 
@@ -96,7 +96,7 @@ class FakeRunner:
         self._num_undrawn = len(plan.late_rows)
         return plan.step_id
 
-    def draw(self, ticket: int, ops: tuple[DeviceOp, ...]) -> int:
+    def draw(self, ticket: int, late: LateDraw) -> int:
         """Draw the tokens of the late rows, which the pages of their step were checked for."""
         plan, outcome = self._in_flight[-1]
         _check(
@@ -104,10 +104,12 @@ class FakeRunner:
         )
         _check(self._num_undrawn, f"step {ticket} has drawn all of its rows")
         self._num_undrawn = 0
-        for op in ops:
+        for op in late.ops:
             self._make(op)
-        for row in plan.late_rows.tolist():
-            token = self._draw(plan, row)
+        _check(np.isin(late.rows, plan.late_rows).all(), f"step {ticket} draws rows late that are not")
+        for i, row in enumerate(late.rows.tolist()):
+            _check(late.slots[i] == plan.slots[row], f"row {row} of step {ticket} draws for another slot")
+            token = self._draw(plan, row, late.sampling[i])
             outcome.tokens[row, 0], outcome.is_bad[row, 0] = token or 0, token is None
             if outcome.logprobs is not None:
                 found = self._logprobs([(self._prefix(int(plan.slots[row])), token or 0)])
@@ -189,7 +191,7 @@ class FakeRunner:
         if num_drafts:
             num_drafts = mix(self._prefix(slot)) % (num_drafts + 1)
         for i in range(num_drafts + 1):
-            drawn.append(self._draw(plan, row))
+            drawn.append(self._draw(plan, row, plan.sampling[row]))
             scored.append((self._prefix(slot), drawn[-1] or 0))
             if i < num_drafts:
                 is_right = drawn[-1] is not None and mix(self._prefix(slot) ^ i) % 4 > 0
@@ -239,11 +241,11 @@ class FakeRunner:
         self.num_computed += len(tokens)
         return start
 
-    def _draw(self, plan: StepPlan, row: int) -> int | None:
-        """The row's token, None for bad logits; 0 if the row does not sample."""
+    def _draw(self, plan: StepPlan, row: int, fields: np.ndarray) -> int | None:
+        """The row's token by its sampling fields, None for bad logits; 0 if the row does not sample."""
         if not plan.samples[row]:
             return 0
-        slot, fields = int(plan.slots[row]), plan.sampling[row]
+        slot = int(plan.slots[row])
         words = fields[[SAMPLING_INDEX["seed_low"], SAMPLING_INDEX["seed_high"]]].view(np.uint32).tolist()
         position = self._lengths[slot]
         token = self.model.draw(

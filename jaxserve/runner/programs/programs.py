@@ -197,14 +197,14 @@ class Programs:
         columns = [self._whole((EDIT_SLOTS, MAX_EDITS), dtype) for dtype in (jnp.int32, jnp.float32, jnp.int32)]
         return self._update("set_edits", function, self._whole((EDIT_SLOTS,), jnp.int32), *columns)
 
-    def set_mask(self) -> Program:
+    def set_masks(self, num_rows: int) -> Program:
         """(state, mask rows, mask words) -> state."""
 
         def function(state: DeviceState, rows: jax.Array, masks: jax.Array) -> DeviceState:
             return replace(state, slots=set_mask(state.slots, rows, masks))
 
-        words = self._whole((EDIT_SLOTS, -(-self.vocab // 32)), jnp.uint32)
-        return self._update("set_mask", function, self._whole((EDIT_SLOTS,), jnp.int32), words)
+        words = self._whole((num_rows, -(-self.vocab // 32)), jnp.uint32)
+        return self._update(f"set_masks[rows={num_rows}]", function, self._whole((num_rows,), jnp.int32), words)
 
     def set_counts(self) -> Program:
         """(state, slots, results of `count_tokens`) -> state."""
@@ -271,7 +271,7 @@ class Programs:
 
     @property
     def draw_sizes(self) -> tuple[int, ...]:
-        """Rows of the programs `draw`."""
+        """Rows of the programs `draw` and `set_masks`."""
         return ladder(min(DRAW_ROWS, self.num_slots), self.num_slots, 4)
 
     def all(self, buckets: list[Bucket]) -> list[Program]:
@@ -280,8 +280,9 @@ class Programs:
         rest += [self.set_history()] if self.history_len else []
         rest += [self.keep_earlier()] if self.num_earlier_tokens else []
         rest += [self.copy_sinks()] if self.num_sinks is not None else []
-        updates = [self.fork(), self.set_edits(), self.set_mask(), self.set_counts()]
-        return [*map(self.step, buckets), *map(self.draw, self.draw_sizes), *updates, *rest]
+        updates = [self.fork(), self.set_edits(), self.set_counts()]
+        late = [make(size) for make in (self.draw, self.set_masks) for size in self.draw_sizes]
+        return [*map(self.step, buckets), *late, *updates, *rest]
 
     def _stored(self, specs: Params) -> Params:
         mesh = self.settings.model.mesh

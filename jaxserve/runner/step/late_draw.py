@@ -1,10 +1,10 @@
 """Device: late rows: their step computes the hidden state, and `draw_late` draws from it once the host knows the bans.
 
     device   | forward t            | draw t | forward t+1          | draw t+1
-    host     |   commit t-1, edits -+        |   commit t, edits ----+
+    host     |   commit t-1, masks -+        |   commit t, masks ----+
 
-The forward pass needs no token on the host; drawing needs what the host makes of the token before (bans). So both run
-at once, and a late row advances in every step, as any other. Other rows of the step draw in it.
+The forward pass needs no token on the host; drawing needs what the host makes of the token before (bans, masks). So
+both run at once, and a late row advances in every step, as any other. Other rows of the step draw in it.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from jaxtyping import Array, Int32
 
 from jaxserve.core.row_layout import ROW_FIELDS, ROW_INDEX, STEP_FIELDS
 from jaxserve.core.step_outcome import StepOutcome, TopLogprobs
-from jaxserve.core.step_plan import StepPlan
+from jaxserve.core.step_plan import LateDraw
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.step.device_batch import Heads
@@ -43,36 +43,27 @@ def draw_late(
     return replace(state, last_tokens=last_tokens), output, pack_logprobs(logprobs)
 
 
+def late_table(late: LateDraw, num_rows: int, scratch_slot: int) -> np.ndarray:
+    """int32[num_rows, len(ROW_FIELDS)]: the argument of `draw_late`, with rows of padding."""
+    count = len(late.rows)
+    table = np.zeros((num_rows, len(ROW_FIELDS)), np.int32)
+    table[:, ROW_INDEX["slot"]] = scratch_slot
+    table[:count, ROW_INDEX["slot"]] = late.slots
+    table[:count, ROW_INDEX["samples"]] = 1
+    table[:count, len(STEP_FIELDS) :] = late.sampling
+    return table
+
+
 @dataclass(frozen=True, slots=True)
 class LateRows:
-    """The late rows of a step in flight.
-
-    rows: int64[L], in the step. table: int32[L, len(ROW_FIELDS)]. output, logprobs: of `draw_late`, None before it.
-    """
+    """The late rows of a step in flight: int64[L], their numbers in the step, and the results of `draw_late`."""
 
     rows: np.ndarray
-    table: np.ndarray
-    output: jax.Array | None = None
-    logprobs: jax.Array | None = None
-
-    @classmethod
-    def of(cls, plan: StepPlan) -> "LateRows":
-        table = np.zeros((len(plan.late_rows), len(ROW_FIELDS)), np.int32)
-        table[:, ROW_INDEX["slot"]] = plan.slots[plan.late_rows]
-        table[:, ROW_INDEX["samples"]] = 1
-        table[:, len(STEP_FIELDS) :] = plan.sampling[plan.late_rows]
-        return cls(plan.late_rows, table)
-
-    def padded(self, num_rows: int, scratch_slot: int) -> np.ndarray:
-        """int32[num_rows, len(ROW_FIELDS)]: the argument of `draw_late`."""
-        padded = np.zeros((num_rows, len(ROW_FIELDS)), np.int32)
-        padded[:, ROW_INDEX["slot"]] = scratch_slot
-        padded[: len(self.rows)] = self.table
-        return padded
+    output: jax.Array
+    logprobs: jax.Array | None
 
     def complete(self, outcome: StepOutcome, k: int) -> StepOutcome:
         """The outcome of the step with what its late rows have drawn. k: candidates of each log-probability."""
-        assert self.output is not None, "late rows must be drawn before their step is collected"
         count = len(self.rows)
         drawn, is_bad_token = np.asarray(self.output).reshape(2, -1)[:, :count]
         num_tokens, tokens, is_bad = outcome.num_tokens.copy(), outcome.tokens.copy(), outcome.is_bad.copy()

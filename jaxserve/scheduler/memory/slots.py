@@ -2,7 +2,7 @@
 
 from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX, STOP_FIELDS, pack_sampling
 from jaxserve.core.sequence import Sequence, Status
-from jaxserve.scheduler.logit_edits import draws_late, has_edits, has_penalties, mask_words
+from jaxserve.scheduler.logit_edits import draws_late, has_edits, has_penalties, mask_words, may_force
 from jaxserve.scheduler.memory.prefix_reuse import forget_prefix, insert_prefix
 from jaxserve.scheduler.state import SchedulerState
 
@@ -23,6 +23,7 @@ def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     slot_table.min_len[slot] = sequence.prompt_len + params.min_tokens
     slot_table.set_stop_ids(slot, request.stop_ids)
     slot_table.is_beam[slot] = sequence.sequence_id in state.beams
+    slot_table.has_grammar[slot] = request.constraint is not None
     slot_table.draws_late[slot] = draws_late(request) and not slot_table.is_beam[slot]
     policy = state.kv_policy_of(request)
     is_free = not (slot_table.is_beam[slot] or slot_table.draws_late[slot])
@@ -30,7 +31,10 @@ def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     values = _sampling_values(state, sequence)
     slot_table.sampling[slot] = pack_sampling(values)
     asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]
-    slot_table.has_extras[slot] = any(asks)
+    slot_table.has_extras[slot] = any(asks) or request.constraint is not None
+    if request.constraint is not None:
+        assert state.constraints is not None
+        state.constraints.begin(sequence, forces=may_force(request))
     return slot
 
 
@@ -81,6 +85,8 @@ def end_sequence(
     slot, slot_table = sequence.slot, state.slot_table
     if sequence.status is Status.WAITING:
         state.waiting.remove(sequence)
+    elif sequence.status is Status.WAITING_GRAMMAR:
+        del state.preparing[sequence.sequence_id]
     elif sequence.status is Status.DEFERRED:
         del state.prefix_groups[sequence.sequence_id].deferred[sequence.sequence_id]
     sequence.finish(reason, stop_reason, keep_tokens)
@@ -130,6 +136,8 @@ def _remove(state: SchedulerState, sequence: Sequence) -> None:
     state.matches.pop(sequence.sequence_id, None)
     state.prefix_groups.pop(sequence.sequence_id, None)
     state.beams.pop(sequence.sequence_id, None)
+    if state.constraints is not None:
+        state.constraints.drop(sequence.sequence_id)
     samples = state.requests[sequence.request.request_id]
     samples.remove(sequence)
     if not samples:

@@ -10,6 +10,7 @@ from jaxserve.scheduler.logit_edits import has_penalties
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.memory.window_pages import read_table
 from jaxserve.scheduler.state import SchedulerState, StepRows
+from jaxserve.scheduler.step.late_rows import late_rows
 from jaxserve.scheduler.step.multi_step import Rounds
 from jaxserve.scheduler.step.slot_edits import early_edits
 
@@ -71,7 +72,7 @@ def build_plan(
             *(_cached_prefixes(state, started, counted) if started else ()),
             *(() if state.earlier_outputs is None else state.earlier_outputs.take_ops()),
         ),
-        late_rows=_late_rows(state, slots, extra_rows, in_flight & samples) if len(extra_rows) else extra_rows,
+        late_rows=late_rows(state, slots, extra_rows, in_flight, samples) if len(extra_rows) else extra_rows,
     )
     slot_table.num_scheduled[slots] = ends
     slot_table.last_step[slots] = plan.step_id
@@ -159,11 +160,6 @@ def _tables(
     widths = (end_pages - first_pages).max(axis=1).tolist()
     tables = [read_table(t, slots, s, w) for t, s, w in zip(slot_table.page_tables, shifts, widths, strict=True)]
     return first_pages, tuple(tables)
-
-
-def _late_rows(state: SchedulerState, slots: np.ndarray, extra_rows: np.ndarray, waits: np.ndarray) -> np.ndarray:
-    """Those of `extra_rows` that draw late. waits: rows that draw a token while the one before is in flight."""
-    return extra_rows[state.slot_table.draws_late[slots[extra_rows]] & waits[extra_rows]]
 
 
 def _started(rows: StepRows) -> list[int]:

@@ -95,7 +95,7 @@ def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bo
     slot_table = state.slot_table
     return (
         len(decodes) == np.count_nonzero(slot_table.is_left)
-        and not (rows.slots or rows.reservations or state.waiting or state.deferring)
+        and not (rows.slots or rows.reservations or state.waiting or state.deferring or state.preparing)
         and not (slot_table.is_beam | slot_table.draws_late)[decodes].any()
         and not (slot_table.num_tokens[decodes] >= slot_table.max_len[decodes]).any()
         and not slot_table.sampling[decodes, SAMPLING_INDEX["pooling"]].any()

@@ -9,7 +9,6 @@ from collections.abc import Collection
 import numpy as np
 
 from jaxserve.core.device_ops import SlotEdits
-from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.logit_edits import banned_next, has_edits, make_edits
 from jaxserve.scheduler.state import SchedulerState
 
@@ -22,11 +21,9 @@ def early_edits(state: SchedulerState, slots: np.ndarray, new_slots: list[int]) 
     return _edits(state, {*new_slots, *changing}, new_slots)
 
 
-def late_edits(state: SchedulerState, plan: StepPlan) -> tuple[SlotEdits, ...]:
-    """The changed bans of the plan's late rows; the steps before it are committed."""
-    slots = plan.slots[plan.late_rows]
-    is_live = state.slot_table.epoch[slots] == plan.epochs[plan.late_rows]
-    return _edits(state, slots[is_live].tolist(), ())
+def late_edits(state: SchedulerState, slots: np.ndarray) -> tuple[SlotEdits, ...]:
+    """The changed bans of slots that draw late; the steps before are committed."""
+    return _edits(state, slots.tolist(), ())
 
 
 def _edits(state: SchedulerState, slots: Collection[int], new_slots: Collection[int]) -> tuple[SlotEdits, ...]:

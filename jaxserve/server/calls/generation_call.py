@@ -1,7 +1,7 @@
 """Host: `GenerationCall`: a validated body translated for the engine; used by HTTP routes and batch files."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -11,11 +11,12 @@ from jaxserve.core.outputs import RequestOutput
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.serving.offload import offload
 from jaxserve.server.calls.prompt_inputs import Truncation, chat_prompt, read_texts
+from jaxserve.server.calls.stream_events import ChunkEvents, StreamEvents
 from jaxserve.server.calls.tool_answers import answer_format, read_params, read_tool_use
 from jaxserve.server.http.json_response import MAX_INLINE_ITEMS
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import DEFAULT_MAX_TOKENS, CompletionBody
-from jaxserve.server.openai.requests.generation_fields import SamplingFields
+from jaxserve.server.openai.requests.generation_fields import GenerationFields, SamplingFields
 from jaxserve.server.openai.responses.chat_answers import ChatAnswers
 from jaxserve.server.openai.responses.chat_response import ChatResponse
 from jaxserve.server.openai.responses.completion_response import CompletionResponse
@@ -26,24 +27,23 @@ from jaxserve.text.chat_messages import text_of
 
 
 class ResponseBuilder(Protocol):
-    """Builds an endpoint's JSON from the engine's outputs, whole or in chunks."""
+    """Builds an endpoint's whole response from the engine's outputs."""
 
     usage: Usage
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]: ...
-    def chunks(self, prompt_index: int, output: RequestOutput) -> Iterator[dict[str, Any]]: ...
-    def last_chunk(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationCall:
-    """options: the scheduling options of all prompts."""
+    """options: the scheduling options of all prompts. events: how the response is streamed."""
 
-    body: SamplingFields
+    body: GenerationFields
     prompts: list[Prompt]
     params: SamplingParams
     options: SchedulingKwargs
     response: ResponseBuilder
+    events: StreamEvents
 
 
 async def completion_call(
@@ -56,13 +56,13 @@ async def completion_call(
         others["prompt_logprobs"] = _max_num_logprobs(body.logprobs, body.prompt_logprobs)
     if body.max_tokens == 0:  # computed as a completion of one token, which the response leaves out
         others["max_tokens"] = 1
-    params = await _sampling_params(state, body, DEFAULT_MAX_TOKENS, others)
+    params = await sampling_params_of(state, body, DEFAULT_MAX_TOKENS, others)
     state.engine.check_room(params.num_sequences)
     truncation = Truncation.of(body, state.max_model_len)
     prompts = await read_texts(state, body.prompts, add_special_tokens=body.add_special_tokens, truncation=truncation)
     texts, detokenizer = _token_texts(state, body), state.engine.detokenizer
     response = CompletionResponse(body, envelope, len(prompts), texts, detokenizer)
-    return _call(state, body, prompts, params, response, client)
+    return salted_call(state, body, prompts, params, response, ChunkEvents(response, body, state.config), client)
 
 
 async def chat_call(state: ServerState, body: ChatBody, request_id: str, client: str | None = None) -> GenerationCall:
@@ -71,7 +71,7 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
     others: dict[str, Any] = {"logprobs": body.top_logprobs if body.logprobs else None}
     if body.max_completion_tokens is not None:
         others["max_tokens"] = body.max_completion_tokens
-    params = await _sampling_params(state, body, None, others)
+    params = await sampling_params_of(state, body, None, others)
     state.engine.check_room(params.num_sequences)
     tool_use, constraint = await read_tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
     prompt = await chat_prompt(state, body, Truncation.of(body, state.max_model_len), tools=tool_use.tools)
@@ -87,7 +87,7 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
     start = body.last_content(role) if body.echo else ""
     message = ChatAnswers(body, answers, state.engine.detokenizer, params, role, start)
     response = ChatResponse(body, envelope, _token_texts(state, body), message)
-    return _call(state, body, [prompt], params, response, client)
+    return salted_call(state, body, [prompt], params, response, ChunkEvents(response, body, state.config), client)
 
 
 def _token_texts(state: ServerState, body: SamplingFields) -> TokenTexts:
@@ -97,28 +97,32 @@ def _token_texts(state: ServerState, body: SamplingFields) -> TokenTexts:
     return TokenTexts(state.engine.tokenizer, as_ids=as_ids)
 
 
-async def _sampling_params(
-    state: ServerState, body: SamplingFields, max_tokens: int | None, others: Mapping[str, Any]
+async def sampling_params_of(
+    state: ServerState, body: GenerationFields, max_tokens: int | None, others: Mapping[str, Any]
 ) -> SamplingParams:
-    """max_tokens: the endpoint's default."""
-    num_ids = len(body.allowed_token_ids or ()) + len(body.stop_token_ids or ())
+    """The body's sampling parameters. max_tokens: the endpoint's default. others: see `sampling_params`."""
+    size = len(body.allowed_token_ids or ()) + len(body.stop_token_ids or ())
+    if body.is_constrained:
+        size += MAX_INLINE_ITEMS + 1
     defaults = state.sampling_defaults(max_tokens=max_tokens)
-    return await offload(lambda: body.sampling_params(defaults, **others), num_ids, MAX_INLINE_ITEMS)
+    return await offload(lambda: body.sampling_params(defaults, **others), size, MAX_INLINE_ITEMS)
 
 
-def _call(
+def salted_call(
     state: ServerState,
-    body: SamplingFields,
+    body: GenerationFields,
     prompts: list[Prompt],
     params: SamplingParams,
     response: ResponseBuilder,
+    events: StreamEvents,
     client: str | None,
 ) -> GenerationCall:
+    """The call of prompts that share cached prefixes with whom the body and the server want."""
     salt = body.cache_salt
     if client is not None and state.config.salt_by_key:
         salt = client if salt is None else hashlib.sha256(f"{client}/{salt}".encode()).hexdigest()
     salted = [replace(prompt, cache_salt=salt) for prompt in prompts]
-    return GenerationCall(body, salted, params, body.scheduling(state.config.request_timeout_s), response)
+    return GenerationCall(body, salted, params, body.scheduling(state.config.request_timeout_s), response, events)
 
 
 def _max_num_logprobs(first: int, second: int | None) -> int:

@@ -3,19 +3,19 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.engine.serving.offload import offload
-from jaxserve.server.calls.generation_call import GenerationCall, ResponseBuilder
+from jaxserve.server.calls.generation_call import GenerationCall
 from jaxserve.server.calls.running_call import OutputPart, RunningCall
+from jaxserve.server.calls.stream_events import StreamEvents
 from jaxserve.server.http.disconnect import unless_disconnected
 from jaxserve.server.http.error_responses import as_api_error
 from jaxserve.server.http.json_response import MAX_INLINE_ITEMS, offloaded_json
-from jaxserve.server.http.sse_response import COMMENT, DONE, EventStream, sse_event
+from jaxserve.server.http.sse_response import COMMENT, EventStream
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.server_state import ServerState
 
@@ -47,33 +47,26 @@ async def _start(
 async def _events(
     state: ServerState, call: GenerationCall, running: RunningCall, record: AccessRecord
 ) -> AsyncGenerator[bytes, None]:
-    """The chunks, a last one with usage if requested. An error after the start is an event, too.
-
-    As in vLLM, `continuous_usage_stats` needs `include_usage`, and the server's option forces both.
-    """
-    options, config, response = call.body.stream_options, state.config, call.response
-    has_usage = config.enable_force_include_usage or (options is not None and options.include_usage)
-    is_continuous = config.enable_force_include_usage or (options is not None and options.continuous_usage_stats)
+    """The call's events. An error after the start is an event, too."""
+    events = call.events
+    for event in events.first():
+        yield event
     try:
-        async for part in running.parts(record, config.sse_keep_alive_s):
+        async for part in running.parts(record, state.config.sse_keep_alive_s):
             if part is None:
                 yield COMMENT
                 continue
-            for chunk in await offload(partial(_chunks, response, part), _num_items(part.output), MAX_INLINE_ITEMS):
-                if not has_usage:
-                    del chunk["usage"]
-                elif not is_continuous:
-                    chunk["usage"] = None
-                yield sse_event(chunk)
-        if has_usage:
-            yield sse_event(response.last_chunk())
+            for event in await offload(partial(_part, events, part), _num_items(part.output), MAX_INLINE_ITEMS):
+                yield event
+        ending = list(events.last())
     except Exception as error:
-        yield sse_event(as_api_error(error).body())
-    yield DONE
+        ending = list(events.failed(as_api_error(error)))
+    for event in ending:
+        yield event
 
 
-def _chunks(response: ResponseBuilder, part: OutputPart) -> list[dict[str, Any]]:
-    return list(response.chunks(part.prompt_index, part.output))
+def _part(events: StreamEvents, part: OutputPart) -> list[bytes]:
+    return list(events.part(part.prompt_index, part.output))
 
 
 def _num_items(output: RequestOutput) -> int:

@@ -11,6 +11,7 @@ from jaxserve.engine.serving.result_stream import ResultStream
 from jaxserve.server.calls.generation_call import GenerationCall
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.monitoring.access_log import AccessRecord
+from jaxserve.server.openai.requests.response_format import errors_name
 from jaxserve.server.server_state import ServerState
 
 
@@ -23,10 +24,11 @@ class OutputPart:
 
 
 class RunningCall:
-    """The submitted prompts of a request, and their results."""
+    """The submitted prompts of a request, and their results. constraint_field: the body's field that binds its texts to
+    a form, if one does."""
 
-    def __init__(self, results: ResultStream[RequestOutput]):
-        self._results = results
+    def __init__(self, results: ResultStream[RequestOutput], constraint_field: str):
+        self._results, self._constraint_field = results, constraint_field
         self._num_tokens = 0  # received so far
 
     @classmethod
@@ -36,7 +38,9 @@ class RunningCall:
         arrival_s: the request's arrival time on the engine's clock, by default now.
         """
         options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, **call.options}
-        return cls(await state.engine.generate(call.prompts, call.params, **options))
+        field = call.body.constraint_field
+        with errors_name(field):
+            return cls(await state.engine.generate(call.prompts, call.params, **options), field)
 
     def abort(self) -> None:
         """Abort the prompts that are not finished; idempotent, allowed at any time."""
@@ -70,6 +74,10 @@ class RunningCall:
         self._num_tokens += sum(len(completion.token_ids) for completion in output.outputs)
         reasons = {completion.finish_reason for completion in output.outputs}
         if "error" in reasons:
+            for completion in output.outputs:
+                if completion.finish_reason == "error" and isinstance(completion.stop_reason, str):
+                    message = f"{self._constraint_field}: {completion.stop_reason}"
+                    raise ApiError(400, message, param=self._constraint_field, code="grammar_failed")
             raise ApiError(500, "the model computed non-finite numbers for this request", code="not_finite")
         if "abort" in reasons:
             raise ApiError(503, "the request was aborted by the server", code="aborted")

@@ -12,8 +12,10 @@ COMMENT = b": still here\n\n"  # keeps proxies from closing a silent connection
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # proxies must forward each event at once
 
 
-def sse_event(data: Any) -> bytes:
-    return b"data: " + orjson.dumps(data) + b"\n\n"
+def sse_event(data: Any, name: str | None = None) -> bytes:
+    """name: the event's type, where clients read it."""
+    head = b"" if name is None else f"event: {name}\n".encode()
+    return head + b"data: " + orjson.dumps(data) + b"\n\n"
 
 
 class EventStream(StreamingResponse):

@@ -29,14 +29,16 @@ def describe(
     *responses: type[Answer],
     bodies: Sequence[type[Body]] = (),
     chunks: Sequence[type[Answer]] = (),
+    events: Sequence[type[Answer]] = (),
     media_type: str | None = None,
     statuses: Sequence[int] = (),
     is_admin: bool = False,
 ) -> dict[str, Any]:
     """Options of a route.
 
-    responses, bodies: one of these types. chunks: of a stream, each the data of an event. media_type: of a response
-    that is not JSON. statuses: of errors, in addition to those that follow from the other arguments.
+    responses, bodies: one of these types. chunks: of a stream, each the data of an event. events: likewise, of a stream
+    that has neither errors nor a `[DONE]`, since its last event says how it ended. media_type: of a response that is
+    not JSON. statuses: of errors, in addition to those that follow from the other arguments.
     """
     success: dict[str, Any] = {"description": "Success"}
     if responses:
@@ -44,11 +46,11 @@ def describe(
     if media_type is not None:
         text = {"type": "string"}
         success["content"] = {media_type: {"schema": _event(text) if media_type == EVENTS else text}}
-    if chunks:
-        content = _schema((*chunks, ErrorResponse))
+    if chunks or events:
+        content = _schema((*chunks, *((ErrorResponse,) if chunks else ()), *events))
         definitions = content.pop("$defs")
-        chunk = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
-        event = _event({"anyOf": [chunk, {"const": "[DONE]"}]})
+        data = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
+        event = _event({"anyOf": [data, {"const": "[DONE]"}]} if chunks else data)
         success["content"] = {EVENTS: {"schema": event | {"$defs": definitions}}}
     errors = {*SHARED_STATUSES, *statuses, *(BODY_STATUSES if bodies else ()), *(ADMIN_STATUSES if is_admin else ())}
     extra: dict[str, Any] = {"security": ADMIN_KEY} if is_admin else {}

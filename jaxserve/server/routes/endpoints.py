@@ -11,6 +11,7 @@ from starlette.responses import Response
 from jaxserve.server.calls.embed_call import embed_call
 from jaxserve.server.calls.generation_call import GenerationCall, chat_call, completion_call
 from jaxserve.server.calls.respond import respond
+from jaxserve.server.calls.responses_call import responses_call
 from jaxserve.server.calls.score_call import rerank_call, score_call
 from jaxserve.server.http.disconnect import unless_disconnected
 from jaxserve.server.http.error_responses import ApiError, errors_name_field
@@ -21,9 +22,12 @@ from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
 from jaxserve.server.openai.requests.score_bodies import PAIRS, RerankBody, ScoreBody
+from jaxserve.server.openai.responses_api.responses_body import ResponsesBody
 from jaxserve.server.openai.schemas.base import Answer
 from jaxserve.server.openai.schemas.generated import ChatChunk, ChatResponse, CompletionChunk, CompletionResponse
 from jaxserve.server.openai.schemas.others import EmbeddingResponse
+from jaxserve.server.openai.schemas.response_event_types import EVENTS
+from jaxserve.server.openai.schemas.response_types import ApiResponse
 from jaxserve.server.openai.schemas.scores import RerankResponse, ScoreResponse
 from jaxserve.server.server_state import ServerState
 
@@ -32,7 +36,8 @@ Respond = Callable[[ServerState, Request, Any], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """signs: fields of which only its bodies have one. chunks: the type of an event's data, where it streams."""
+    """signs: fields of which only its bodies have one; the first endpoint whose sign a body has is its own. chunks,
+    events: see `describe`."""
 
     paths: tuple[str, ...]
     description: str
@@ -41,6 +46,7 @@ class Endpoint:
     respond: Respond
     response: type[Answer]
     chunks: tuple[type[Answer], ...] = ()
+    events: tuple[type[Answer], ...] = ()
 
 
 async def _generate(
@@ -79,6 +85,11 @@ ENDPOINTS = (
     Endpoint(
         ("/v1/chat/completions",), "Answer a conversation, whole or in server-sent events.", ("messages",),
         ChatBody, partial(_generate, chat_call), ChatResponse, (ChatChunk,),
+    ),
+    Endpoint(
+        ("/v1/responses",), "Answer items of a conversation by items, whole or in server-sent events.",
+        ("instructions", "max_output_tokens", "text", "previous_response_id"),
+        ResponsesBody, partial(_generate, responses_call), ApiResponse, events=EVENTS,
     ),
     Endpoint(
         ("/v1/embeddings",), "One vector per text: the mean of its hidden states, or the last one.", ("input",),

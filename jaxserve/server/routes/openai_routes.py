@@ -23,7 +23,13 @@ def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["OpenAI"])
 
     for endpoint in ENDPOINTS:
-        options = describe(endpoint.response, bodies=(endpoint.body_type,), chunks=endpoint.chunks, statuses=(429,))
+        options = describe(
+            endpoint.response,
+            bodies=(endpoint.body_type,),
+            chunks=endpoint.chunks,
+            events=endpoint.events,
+            statuses=(429,),
+        )
         for path in endpoint.paths:
             router.post(path, description=endpoint.description, **options)(_route(state, endpoint))
 
@@ -33,6 +39,7 @@ def routes(state: ServerState) -> APIRouter:
             *(endpoint.response for endpoint in ENDPOINTS),
             bodies=[endpoint.body_type for endpoint in ENDPOINTS],
             chunks=[chunk for endpoint in ENDPOINTS for chunk in endpoint.chunks],
+            events=[event for endpoint in ENDPOINTS for event in endpoint.events],
             statuses=(429,),
         ),
     )

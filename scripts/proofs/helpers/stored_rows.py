@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.prove import digest_of
+from scripts.prove import digest_of, module_of
 
 ROOT = Path(__file__).parents[3]
 STORE = ROOT / ".cache" / "proofs"
@@ -16,7 +16,9 @@ def state_of_sources(proof: str) -> str:
     """A name for all sources that the results depend on."""
     files = [file for folder in ("jaxserve", "checkpoints", "pallas_kernels") for file in (ROOT / folder).rglob("*.py")]
     files += (ROOT / "scripts/proofs/helpers").glob("*.py")
-    return digest_of([*files, ROOT / f"scripts/proofs/{proof}.py", ROOT / "tests/support/drafting.py"])
+    file = ROOT / f"{module_of(proof).replace('.', '/')}.py"
+    files += file.parent.glob("*.py") if file.stem != proof else [file]
+    return digest_of([*files, ROOT / "tests/support/drafting.py"])
 
 
 def stored_row(proof: str, row: str, num_devices: int = 1) -> list:
@@ -33,7 +35,7 @@ def stored_row(proof: str, row: str, num_devices: int = 1) -> list:
 def in_process(proof: str, row: str, num_devices: int = 1) -> list:
     """JAX fixes the number of CPU devices at its initialization."""
     env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices}"}
-    run = f"from scripts.proofs import {proof}; {proof}.main(sys.argv[1:])"
+    run = f"import {module_of(proof)} as proof; proof.main(sys.argv[1:])"
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run}"
     command = [sys.executable, "-c", code, "--row", row]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)

@@ -56,8 +56,12 @@ class NotDonating(Program):
 
 
 def not_donating(programs: Programs) -> Program:
-    program = programs.set_mask()
+    program = programs.set_masks(8)
     return NotDonating(*(getattr(program, field.name) for field in fields(program)))
+
+
+def set_masks(programs: Programs) -> Program:
+    return programs.set_masks(8)
 
 
 def decode(programs: Programs) -> Program:
@@ -65,7 +69,7 @@ def decode(programs: Programs) -> Program:
 
 
 def test_the_plan_is_what_the_engine_of_the_same_options_holds(monkeypatch, capsys):
-    only(monkeypatch, decode, Programs.set_mask)
+    only(monkeypatch, decode, set_masks)
     found, parts = plan(), tiny_engine("llama3").parts
     assert not found.problems
     assert found.memory.weight_bytes == device_bytes(parts.runner.params)
@@ -90,25 +94,25 @@ def test_the_plan_is_what_the_engine_of_the_same_options_holds(monkeypatch, caps
 
 def test_a_program_that_keeps_the_old_pool_fails_by_name(monkeypatch, capsys):
     flags = flags_of(SIZES)
-    only(monkeypatch, Programs.set_mask)
+    only(monkeypatch, set_masks)
     assert verb.run([str(checkpoint("llama3")), "--quiet", *flags]) == 0
     only(monkeypatch, not_donating)
     assert verb.run([str(checkpoint("llama3")), "--quiet", *flags]) == 1
     shown = capsys.readouterr().out
-    assert "FAILS:\n  set_mask: it aliases 0 of the state's" in shown
+    assert "FAILS:\n  set_masks[rows=8]: it aliases 0 of the state's" in shown
 
 
 def test_a_program_that_the_compiler_refuses_fails_by_name(monkeypatch):
     def refuse(program: Program):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no memory\nand much more")
 
-    only(monkeypatch, Programs.set_mask)
+    only(monkeypatch, set_masks)
     monkeypatch.setattr(Program, "compile", refuse)
-    assert plan().problems == ("set_mask: the compiler refuses it: RESOURCE_EXHAUSTED: no memory",)
+    assert plan().problems == ("set_masks[rows=8]: the compiler refuses it: RESOURCE_EXHAUSTED: no memory",)
 
 
 def test_an_engine_that_is_larger_than_the_device_fails(monkeypatch):
-    only(monkeypatch, Programs.set_mask)
+    only(monkeypatch, set_masks)
     enough = plan()
     assert not plan(limit_bytes=enough.memory.total_bytes).problems
     (problem,) = plan(limit_bytes=enough.memory.total_bytes - 1).problems
@@ -120,7 +124,7 @@ def test_an_engine_that_is_larger_than_the_device_fails(monkeypatch):
 
 def test_the_room_holds_as_many_sequences_as_their_pages_say(monkeypatch):
     """Of 2 layers with 1 KV head, a page of 16 positions has 2 · 16 · 128 · 4 bytes; page 0 is the scratch page."""
-    only(monkeypatch, Programs.set_mask)
+    only(monkeypatch, set_masks)
     found = plan(limit_bytes=40 * 10**6, memory_utilization=0.5, num_pages=None)
     memory = found.memory
     taken = memory.weight_bytes + memory.slot_bytes + memory.step_bytes + memory.code_bytes
@@ -130,7 +134,7 @@ def test_the_room_holds_as_many_sequences_as_their_pages_say(monkeypatch):
 
 
 def test_rows_that_do_not_fit_into_the_pool_are_counted_with_shorter_sequences(monkeypatch):
-    only(monkeypatch, Programs.set_mask)
+    only(monkeypatch, set_masks)
     contexts = {(step.num_rows, step.context) for step in plan(num_pages=1 + 3 * 8).steps}
     assert contexts == {(8, 3 * 16)}
 

@@ -35,7 +35,12 @@ def embedding(i):
     return {"custom_id": f"r{i}", "method": "POST", "url": "/v1/embeddings", "body": {"input": f"text {i}"}}
 
 
-MIXED = [(line, chat, embedding)[i % 3](i) for i in range(60)]
+def response(i):
+    body = {"input": f"{i}", "max_output_tokens": 3}
+    return {"custom_id": f"r{i}", "method": "POST", "url": "/v1/responses", "body": body}
+
+
+MIXED = [(line, chat, embedding, response)[i % 4](i) for i in range(60)]
 BAD = [
     ({"custom_id": "a"}, "method"),
     ({"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {}}, "method"),
@@ -45,10 +50,14 @@ BAD = [
     (line(0, stream=True), "stream"),
     (line(0, tools=[{"type": "function"}]), "tools"),
     (line(0, temperature=-1), "temperature"),
+    (line(0, structured_outputs={"json": {"type": "integer"}}), "structured_outputs"),
+    (line(0, response_format={"type": "json_schema", "json_schema": {}}), "response_format.json_schema.name"),
     ({**chat(0), "body": {"messages": [{"role": "user", "contents": "x"}]}}, "messages[0].contents"),
     (line(0, model="other"), "model"),
     (line(0, prompt="x" * 200), "prompt"),
     ({**embedding(0), "body": {"input": "x" * 200}}, "input"),
+    ({**response(0), "body": {"input": [{"role": "user"}]}}, "input[0].content"),
+    ({**response(0), "body": {"input": "x", "store": True}}, "store"),
     ({**line(0), "extra": 1}, "extra"),
     ({**line(0), "body": None}, None),
     ([1], None),
@@ -91,7 +100,7 @@ def said(path):
     for each in results(path):
         assert each["custom_id"] not in found
         body = each["response"]["body"]
-        found[each["custom_id"]] = [body.get(name) for name in ("choices", "data", "usage", "error")]
+        found[each["custom_id"]] = [body.get(name) for name in ("choices", "data", "output", "usage", "error")]
     return found
 
 

@@ -12,7 +12,7 @@ from jaxserve.sampling.full_vocabulary_top_p import draw_once
 from jaxserve.sampling.logit_processors import mask_padding
 from jaxserve.sampling.probabilities import block_weights, draw_index
 from jaxserve.sampling.sample_tokens import draw_tokens, sample_tokens
-from jaxserve.sampling.slot_state import init_slot_state
+from jaxserve.sampling.slot_state import init_slot_state, set_mask
 from tests.jaxserve.sampling.rows import law, make_batch, p_value
 
 pytestmark = pytest.mark.optimized  # thousands of draws
@@ -119,11 +119,11 @@ def test_penalties_edits_and_masks_shape_the_law():
     state = init_slot_state(1, num_tokens, 1)
     state = state.replace(
         counts=state.counts.at[0].set(jnp.arange(num_tokens, dtype=jnp.int16) % 3),
-        mask_rows=state.mask_rows.at[1].set(jnp.uint32(0b1011_1110_1111)),
         edit_ids=state.edit_ids.at[0].set(2),
         edit_bias=state.edit_bias.at[0].set(1.0),
         edit_until=state.edit_until.at[0].set(100),
     )
+    state = set_mask(state, jnp.int32([1]), jnp.uint32([[0b1011_1110_1111]]))
     row = {"mask_row": 1, "has_edits": 1, "has_penalties": 1, "presence_penalty": 0.5, "frequency_penalty": 0.3}
     batch = jax.tree.map(lambda x: jnp.repeat(x, NUM_DRAWS), make_batch([{**row, "slot": 0, "top_p": 0.9}]))
     batch = dataclasses.replace(batch, seed_low=jnp.arange(NUM_DRAWS, dtype=jnp.uint32))

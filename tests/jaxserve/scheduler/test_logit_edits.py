@@ -8,8 +8,8 @@ import pytest
 
 from jaxserve.core.device_ops import MaskUpload, SlotEdits
 from jaxserve.core.row_layout import SAMPLING_INDEX
-from jaxserve.scheduler import scheduler as scheduler_module
 from jaxserve.scheduler.logit_edits import FOREVER, banned_next
+from jaxserve.scheduler.step import late_rows
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 
 
@@ -98,7 +98,7 @@ def test_bad_words_are_never_generated(num_plain):
 
 
 def test_control_with_the_bans_of_the_token_before_bad_words_are_generated():
-    with patch.object(scheduler_module, "late_edits", lambda state, plan: ()):
+    with patch.object(late_rows, "late_edits", lambda state, slots: ()):
         assert set(pairwise(_generate(make_request("a", 5, 40, bad_words=WORDS)))) & set(WORDS)
 
 

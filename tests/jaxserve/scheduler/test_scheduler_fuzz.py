@@ -14,8 +14,9 @@ from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.streaming_policy import StreamingPolicy
+from jaxserve.scheduler.constraints import Constraints
 from jaxserve.scheduler.mask_rows import MaskRows
-from jaxserve.scheduler.memory import prefix_sharing
+from jaxserve.scheduler.memory import prefix_sharing, slots
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.state import SchedulerState
 from jaxserve.scheduler.step import build_plan, multi_step
@@ -92,6 +93,19 @@ def test_the_fuzz_finds_sinks_that_are_not_copied():
         fuzz("streaming, ample", seed=0, **QUIET).check_outputs()
 
 
+def masks_of_the_token_before():
+    """`Constraints.masks` that lags by one call."""
+    original, last = Constraints.masks, {}
+
+    def wrong(constraints, sequence_ids):
+        found = original(constraints, sequence_ids)
+        stale = {i: last.get(i, mask) for i, mask in found.items()}
+        last.update(found)
+        return stale
+
+    return wrong
+
+
 def one_mask_a_row():
     """`take_uploads` that sends nothing to a row that has had a mask."""
     take, known = MaskRows.take_uploads, set[int]()
@@ -108,6 +122,19 @@ def test_the_fuzz_finds_rows_that_keep_an_old_mask():
     wrong = patch.object(MaskRows, "take_uploads", one_mask_a_row())
     with wrong, pytest.raises((EngineDeadError, AssertionError)):
         _run_calm_then_quiet()
+
+
+GRAMMAR_FAULTS = {
+    "rows draw what is forced already": (StepPlan, "withdraw", lambda plan, rows: None),
+    "tokens are forced that may be banned": (slots, "may_force", lambda request: True),
+    "a mask is that before the last token": (Constraints, "masks", masks_of_the_token_before()),
+}
+
+
+@pytest.mark.parametrize("fault", GRAMMAR_FAULTS)
+def test_the_fuzz_finds_a_fault_of_grammars(fault):
+    with patch.object(*GRAMMAR_FAULTS[fault]), pytest.raises((EngineDeadError, AssertionError)):
+        fuzz("grammars, ample", seed=1, **CALM).check_outputs()
 
 
 def pin_nothing(host, keys):

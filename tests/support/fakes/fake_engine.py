@@ -21,12 +21,13 @@ from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_runner import FakeRunner
+from jaxserve.scheduler.logit_edits import may_force
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.scheduler.speculation import Speculation
+from tests.support.fakes.fake_grammars import MODEL, FakeGrammar, FakeMatchers
 
-MODEL = FakeModel()
 LONGEST_STREAM = 300
 
 
@@ -45,6 +46,7 @@ def make_scheduler(
     queue_limits: QueueLimits | None = None,
     max_drafts: int = 0,
     sinks_and_window: tuple[int, int] | None = None,
+    has_grammars: bool = False,
 ) -> Scheduler:
     kv_policy = None
     if sinks_and_window is not None:
@@ -66,6 +68,7 @@ def make_scheduler(
         queue_limits=queue_limits,
         speculation=Speculation(max_num_seqs) if max_drafts else None,
         kv_policy=kv_policy,
+        matchers=FakeMatchers() if has_grammars else None,
     )
 
 
@@ -142,11 +145,17 @@ def naive(
     prompt, output = request.prompt_token_ids.tolist(), []
     if request.max_tokens == 0:
         return output, "length"
+    grammar = grammar_of(request)
     prefix = reduce(extend_prefix, prompt, EMPTY_PREFIX)
     while True:
         position = len(prompt) + len(output)
         allowed = allowed_next(request, output, model.vocab_size)
         token = model.draw(prefix, request.seed, index, position, allowed.__contains__)
+        if grammar is not None:
+            if output and grammar.is_complete(output) and request.params.ignore_eos:
+                return output, "stop"
+            if output and may_force(request) and (forced := grammar.forced(output, eos_ids_of(request))):
+                token = forced[0]
         if token is None:
             return output, "error"
         output.append(token)
@@ -156,6 +165,15 @@ def naive(
         is_full = position + 1 == max_model_len and not request.has_kv_policy
         if len(output) == request.max_tokens or is_full:
             return output, "length"
+
+
+def grammar_of(request: Request) -> FakeGrammar | None:
+    constraint = request.params.constraint
+    return None if constraint is None or constraint.regex is None else FakeGrammar(constraint.regex)
+
+
+def eos_ids_of(request: Request) -> tuple[int, ...]:
+    return () if request.params.ignore_eos else request.eos_ids
 
 
 def naive_logprobs(tokens: list[int], start: int = 1, *, model: FakeModel = MODEL) -> list[float]:
@@ -175,6 +193,8 @@ def allowed_next(request: Request, output: list[int], vocab_size: int) -> set[in
     """The tokens that a request allows after its output."""
     params = request.params
     allowed = set(range(vocab_size) if params.allowed_token_ids is None else params.allowed_token_ids)
+    if (grammar := grammar_of(request)) is not None:
+        allowed &= grammar.allowed(output, eos_ids_of(request))
     if len(output) < params.min_tokens:
         allowed -= set(request.stop_ids)
     return allowed - {
@@ -197,7 +217,7 @@ class Driver:
             plan = self.scheduler.schedule()
             if self.in_flight is not None:
                 self.commit(self.in_flight)
-                self.late_ops.append(() if plan is None else self.scheduler.late_ops(plan))
+                self.late_ops.append(() if plan is None else self.scheduler.late_draw(plan).ops)
             self.in_flight = plan
             if plan is not None:
                 plans.append(plan)

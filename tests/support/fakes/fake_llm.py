@@ -10,6 +10,7 @@ from typing import Any, cast
 from jaxserve.core.buckets import make_buckets, with_verify
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.engine.build.build import EngineParts
 from jaxserve.engine.build.model_text import ModelText
 from jaxserve.engine.inputs.input_processor import InputProcessor
@@ -17,6 +18,7 @@ from jaxserve.engine.llm import LLM
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_runner import FakeRunner
+from jaxserve.scheduler.constraints import GrammarMatchers
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
@@ -85,7 +87,9 @@ def fake_llm(
     tokenizer: Tokenizer | None = None,
     skip_tokenizer_init: bool = False,
     max_drafts: int = 0,
+    check_grammar: Callable[[StructuredOutputsParams], None] | None = None,
     max_model_len: int = MAX_MODEL_LEN,
+    matchers: GrammarMatchers | None = None,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = tokenizer or _tokenizer()
@@ -105,6 +109,7 @@ def fake_llm(
         queue_limits=queue_limits,
         prefix_eviction=prefix_eviction,
         speculation=Speculation(max_num_seqs) if max_drafts else None,
+        matchers=matchers,
     )
     runner = FakeRunner(
         model,
@@ -124,6 +129,7 @@ def fake_llm(
         max_edits=300,
         seed=seed,
         scheduling_fields=order.fields,
+        check_grammar=check_grammar,
         clock=clock,
     )
     text = ModelText(loaded, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})

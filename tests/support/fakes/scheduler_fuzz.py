@@ -47,6 +47,10 @@ POOLS = {
         "sinks_and_window": (4, 11),
     },
     "streaming, drafts": {"windows": (8, None), "num_pages": 44, "max_drafts": 3, "sinks_and_window": (0, 8)},
+    "grammars, ample": {"windows": (None,), "num_pages": 400, "has_grammars": True},
+    "grammars, small": {"windows": (None,), "num_pages": 17, "has_grammars": True},
+    "grammars, prefixes": {"windows": (8, None), "num_pages": 48, "prefix_eviction": "hits", "has_grammars": True},
+    "grammars, drafts": {"windows": (None,), "num_pages": 40, "max_drafts": 3, "has_grammars": True},
     "drafts, pages of one": {"windows": (None,), "num_pages": 66, "page_size": 1, "max_drafts": 3},
 }
 POLICIES_BY_NAME = {
@@ -89,6 +93,11 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
     assert sum(scheduler.stats.num_pages_referenced_by_group) == 0
     assert watch.num_forks > 0
     assert (watch.num_drops > 0) == ("streaming" in pool)
+    if "grammars" in pool:
+        matchers = scheduler.state.constraints._matchers
+        assert matchers.is_empty()
+        assert matchers.num_forced > 0
+        assert matchers.num_failed > 0 or "ample" not in pool
     if "drafts" in pool:
         assert 0 < watch.num_accepted < watch.num_drafts
     if habits == "calm" or "ample" in pool:  # a short storm aborts too many requests to need preemption in every pool

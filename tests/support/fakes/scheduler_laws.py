@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 
 from jaxserve.core.buckets import MAX_ROUNDS
-from jaxserve.core.device_ops import DeviceOp, Forks, PageDrops
+from jaxserve.core.device_ops import Forks, PageDrops
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.sequence import Sequence, Status
 from jaxserve.core.step_outcome import StepOutcome
-from jaxserve.core.step_plan import StepPlan
+from jaxserve.core.step_plan import LateDraw, StepPlan
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.runner.fake.fake_model import FakeModel
@@ -87,9 +87,9 @@ class Watch:
             waits_for_token = pending == 0 and slot_table.is_beam[slot]
             assert will_end or waits_for_token or (pending > 1 and is_full), "a running sequence got no token"
 
-    def draw(self, ticket: int, ops: tuple[DeviceOp, ...]) -> int:
+    def draw(self, ticket: int, late: LateDraw) -> int:
         self.num_late += len(self.in_flight[0][0].late_rows)
-        return self.runner.draw(ticket, ops)
+        return self.runner.draw(ticket, late)
 
     def collect(self, ticket: int) -> StepOutcome:
         outcome = self.runner.collect(ticket)
@@ -172,12 +172,13 @@ def check_slots(state: SchedulerState) -> None:
     living = [sequence for sequence in slot_table.sequences if sequence is not None and not sequence.is_finished]
     paused = [sequence for sequence in state.sequences.values() if sequence.is_paused]
     unplaced = [sequence for sequence in paused if sequence.slot < 0]
-    placed = [*living, *state.waiting, *deferred, *unplaced]
+    preparing = list(state.preparing.values())
+    placed = [*living, *state.waiting, *deferred, *unplaced, *preparing]
     assert sorted(sequence.sequence_id for sequence in placed) == sorted(state.sequences)
     assert all(sequence.sequence_id in state.beams for sequence in paused)
     found = dict.fromkeys(state.waiting, Status.WAITING) | dict.fromkeys(deferred, Status.DEFERRED)
     found |= {sequence: Status.RUNNING if sequence.slot in running else Status.PREEMPTED for sequence in living}
-    found |= dict.fromkeys(paused, Status.PAUSED)
+    found |= dict.fromkeys(paused, Status.PAUSED) | dict.fromkeys(preparing, Status.WAITING_GRAMMAR)
     assert all(sequence.status is status for sequence, status in found.items())
 
 
@@ -347,6 +348,8 @@ class Fuzz:
             "allowed_token_ids": range(40 - int(8 * draw.random())) if special and draw.random() < 0.5 else None,
             "ignore_eos": bool(special and draw.random() < 0.2),
         }
+        if self.engine.scheduler.state.constraints is not None and draw.random() < 0.6:
+            params["structured_outputs"] = {"regex": f"grammar {draw.integers(6)}"}
         number = len(self.added)
         prompt, salt = int(draw.integers(1, self.longest)), None
         if self.engine.scheduler.state.prefix_cache is not None and self.added and draw.random() < 0.7:

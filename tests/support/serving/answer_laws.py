@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.support.serving.body_fuzz import Case
+from tests.support.serving.response_schemas import check_response, check_response_events
 
+RESPONSES = "/v1/responses"
 REFUSALS = (400, 404, 413)
 BUSY = {"queue_full": 429, "timeout": 503}  # by code: refusals that clients may retry
 REASONS = ("stop", "length")
@@ -33,14 +35,30 @@ def _check(case: Case, status: int, headers: Mapping[str, str], text: str) -> No
             assert status in REFUSALS or int(headers["retry-after"]) >= 1
     elif kind == "text/event-stream":
         assert case.body["stream"] is True
-        _check_events(case.body, text)
+        if case.path == RESPONSES:
+            _check_response(check_response_events(text)[-1]["response"])
+        else:
+            _check_events(case.body, text)
     else:
         assert kind == "application/json"
         assert isinstance(case.body, dict), "accepted"
         assert not case.body.get("stream")
         answer = _read(text)
-        if "choices" in answer:
+        if case.path == RESPONSES:
+            _check_response(check_response(text))
+        elif "choices" in answer:
             _check_whole(case.body, answer)
+
+
+def _check_response(answer: dict[str, Any]) -> None:
+    """Ended as a whole, or by an error that clients may retry."""
+    if answer["status"] == "failed":
+        assert answer["error"]["message"]
+        return
+    assert answer["status"] in ("completed", "incomplete")
+    assert answer["output"]
+    usage = answer["usage"]
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
 
 
 def _error(answer: Any) -> dict[str, Any]:
@@ -71,7 +89,7 @@ def _check_events(body: Mapping[str, Any], text: str) -> None:
         assert line.startswith("data: ")
         chunk = _read(line.removeprefix("data: "))
         if "error" in chunk:
-            assert _error(chunk)["code"] in BUSY
+            assert _error(chunk)["code"] in (*BUSY, "grammar_failed")
             assert i == len(events) - 1
             return
         for choice in chunk["choices"]:

@@ -24,18 +24,31 @@ _MESSAGES: list[Any] = [
     {"role": "assistant", "content": "so", "name": "x"},
 ]
 _PROMPTS: list[Any] = ["x", "naïve 😀", ["a", "bb"], [104, 105], [[104], [105, 106]]]
+_ITEMS: list[Any] = [
+    {"role": "user", "content": "hi"},
+    {"role": "user", "content": [{"type": "input_text", "text": "é"}]},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so", "annotations": []}]},
+    {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "so"}]},
+    {"type": "function_call", "call_id": "c", "name": "add", "arguments": '{"a": 1}'},
+    {"type": "function_call_output", "call_id": "c", "output": "2"},
+]
 _TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {}}}}},
     {"type": "function", "function": {"name": "now", "description": "é", "strict": True}},
 ]
 HINTS: Mapping[str, list[Any]] = {
     "prompt": _PROMPTS,
-    "input": _PROMPTS,
+    "input": [*_PROMPTS, _ITEMS[:1], _ITEMS[:3], _ITEMS],
     **{name: ["naïve 😀", "x"] for name in ("text_1", "queries", "data_1", "query")},
     **{name: [["a", "bb"], ["x"]] for name in ("text_2", "documents", "items", "data_2")},
     "messages": [_MESSAGES[:1], _MESSAGES[:3], _MESSAGES[-1:], _MESSAGES[3:5], _MESSAGES],
+    "instructions": ["be"],
+    "text": [{"format": {"type": "text"}}, {"format": {"type": "json_object"}, "verbosity": "medium"}],
+    "include": [["message.output_text.logprobs"], []],
+    "metadata": [{"a": "b"}],
+    "max_output_tokens": [1, 2, 5, 20],
     "tokens": [[104, 105], [0], list(range(200))],
-    "tools": [_TOOLS, _TOOLS[1:], []],
+    "tools": [_TOOLS, _TOOLS[1:], [], [{"type": "function", **tool["function"]} for tool in _TOOLS]],
     "tool_choice": ["auto", "none"],
     "reasoning_effort": [None],
     "n": [1, 2, 3],
@@ -45,15 +58,26 @@ HINTS: Mapping[str, list[Any]] = {
     "stream": [True],
     "stop_token_ids": [[5], []],
     "allowed_token_ids": [[97, 98, 99]],
+    "response_format": [
+        {"type": "text"},
+        {"type": "json_object"},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "integer"}, "strict": True}},
+        {"type": "structural_tag", "structures": [{"begin": "<a>", "schema": {}, "end": "</a>"}], "triggers": ["<"]},
+    ],
+    "structured_outputs": [
+        {"json": {"type": "object", "properties": {"a": {"enum": [1, "b"]}}}, "disable_any_whitespace": True},
+        {"regex": "[a-c]{1,3}"},
+        {"choice": ["yes", "no"]},
+        {"grammar": 'start: "a"+', "json": None},
+        {"json_object": True, "whitespace_pattern": " ?"},
+    ],
     "logit_bias": [{"97": 5}, {"98": -100.0, "99": 1}],
     "priority": [0],
     "chat_template": ["{{ messages[0].content }}"],
     "model": [None],
 }
 MAX_BYTES = (
-    16 << 20
-)  # the server closes the connection to a client that sends more, and may do so before it has read all
-OFTEN = ("max_tokens", "stream")  # without the first, outputs are long
+OFTEN = ("max_tokens", "max_output_tokens", "stream")  # without the first two, outputs are long
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,13 @@ class Body(BaseModel):
     """A JSON object of known fields; null counts as absent, and numbers in strings are refused.
 
     prompt_field: the field that holds the prompts. misplaced: fields of other endpoints that clients send to this one,
-    with what to do instead.
+    with what to do instead. neutral: values of those that ask for nothing, and are accepted.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     prompt_field: ClassVar[str] = "prompt"
     misplaced: ClassVar[Mapping[str, str]] = {}
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -38,7 +39,7 @@ class Body(BaseModel):
     def read(cls, body: Any) -> Self:
         """The validated body. Raises `ApiError` with status 400 for an invalid or unsupported field."""
         try:
-            return cls.model_validate(effective_fields(body, cls.model_fields, cls.misplaced))
+            return cls.model_validate(effective_fields(body, cls.model_fields, cls.misplaced, cls.neutral))
         except ValidationError as error:
             raise _as_api_error(error, cls) from None
 

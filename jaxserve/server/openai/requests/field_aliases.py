@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
+from jaxserve.core.options.structured_outputs import PARAM
 from jaxserve.server.http.error_responses import ApiError
 
 # llama.cpp's, SGLang's and transformers' names of fields that mean the same.
@@ -15,9 +16,24 @@ ALIASES: Mapping[str, str] = {
     "no_stop_trim": "include_stop_str_in_output",
     "rid": "request_id",
 }
-# Fields whose value must be converted: `cache_prompt` is the opposite, `enable_thinking` a variable of the template.
+# Fields that are parts of others here: (the other, its part). `enable_thinking` is a variable of the template; earlier
+# vLLMs, SGLang and llama.cpp have a field for each form of the output.
+PARTS: Mapping[str, tuple[str, str]] = {
+    "enable_thinking": ("chat_template_kwargs", "enable_thinking"),
+    "guided_json": (PARAM, "json"),
+    "guided_regex": (PARAM, "regex"),
+    "guided_choice": (PARAM, "choice"),
+    "guided_grammar": (PARAM, "grammar"),
+    "guided_whitespace_pattern": (PARAM, "whitespace_pattern"),
+    "json_schema": (PARAM, "json"),
+    "regex": (PARAM, "regex"),
+    "ebnf": (PARAM, "grammar"),
+    "grammar": (PARAM, "grammar"),
+}
+FLAGS = ("enable_thinking",)
+EMPTY = {"grammar": ""}  # llama.cpp's clients send it for no grammar
+# The value must be converted: it is the opposite.
 CACHE_PROMPT, SKIP_CACHE = "cache_prompt", "skip_reading_prefix_cache"
-ENABLE_THINKING, VARIABLES = "enable_thinking", "chat_template_kwargs"
 
 
 def without_aliases(body: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -29,24 +45,32 @@ def without_aliases(body: dict[str, Any], known: Collection[str]) -> dict[str, A
     for alias, name in ALIASES.items():
         if alias in fields and name in known:
             _set(fields, name, fields.pop(alias), alias)
+    for alias, (name, part) in PARTS.items():
+        if alias in fields and name in known:
+            _set_part(fields, name, part, fields.pop(alias), alias)
     if CACHE_PROMPT in fields and SKIP_CACHE in known:
         value = _flag(CACHE_PROMPT, fields.pop(CACHE_PROMPT))
         _set(fields, SKIP_CACHE, None if value is None else not value, CACHE_PROMPT)
-    if ENABLE_THINKING in fields and VARIABLES in known:
-        value, variables = _flag(ENABLE_THINKING, fields.pop(ENABLE_THINKING)), fields.get(VARIABLES)
-        if value is not None and isinstance(variables, dict | None):
-            fields[VARIABLES] = own = dict(cast(dict[str, Any], variables or {}))
-            _set(own, ENABLE_THINKING, value, ENABLE_THINKING)
     return fields
 
 
-def _set(fields: dict[str, Any], name: str, value: Any, alias: str) -> None:
+def _set(fields: dict[str, Any], name: str, value: Any, alias: str, within: str = "") -> None:
+    """within: the path of the object that `fields` are, as in `a.`."""
     if value is None:
         return
     if fields.get(name) not in (None, value):
-        where = name if name != alias else f"{VARIABLES}.{name}"
-        raise ApiError(400, f"{alias} and {where} differ: send one", param=alias)
+        raise ApiError(400, f"{alias} and {within}{name} differ: send one", param=alias)
     fields[name] = value
+
+
+def _set_part(fields: dict[str, Any], name: str, part: str, value: Any, alias: str) -> None:
+    """Set a part of the object `name`; a value of another type stays there, to be refused."""
+    if alias in FLAGS:
+        value = _flag(alias, value)
+    whole = fields.get(name)
+    if value not in (None, EMPTY.get(alias)) and isinstance(whole, dict | None):
+        fields[name] = own = dict(cast(dict[str, Any], whole or {}))
+        _set(own, part, value, alias, f"{name}.")
 
 
 def _flag(name: str, value: Any) -> bool | None:

@@ -10,11 +10,14 @@ from jaxserve.server.openai.requests.field_aliases import without_aliases
 from jaxserve.server.openai.requests.unsupported_fields import IGNORED, INSTEAD, UNSUPPORTED
 
 
-def effective_fields(body: Any, known: Collection[str], misplaced: Mapping[str, str]) -> dict[str, Any]:
+def effective_fields(
+    body: Any, known: Collection[str], misplaced: Mapping[str, str], neutral: Mapping[str, tuple[Any, ...]]
+) -> dict[str, Any]:
     """The fields of a body that have an effect, under the names here. Raises `ApiError` naming an unknown or
     unsupported field.
 
     known: the fields that the endpoint supports. misplaced: fields of other endpoints, with what to do instead.
+    neutral: values of those that ask for nothing.
     """
     if not isinstance(body, dict):
         raise ApiError(400, "the body must be a JSON object")
@@ -23,9 +26,10 @@ def effective_fields(body: Any, known: Collection[str], misplaced: Mapping[str, 
         if name in known:
             fields[name] = value
         elif name in misplaced:
-            _refuse(name, misplaced[name])
+            if not _is_one_of(value, neutral.get(name, ())):
+                _refuse(name, misplaced[name])
         elif name in UNSUPPORTED:
-            if value is not None and not _is_neutral(name, value):
+            if value is not None and not _is_one_of(value, UNSUPPORTED[name]):
                 _refuse(name, INSTEAD.get(name, "leave it out"))
         elif name not in IGNORED:
             raise unknown_field(name, known)
@@ -41,8 +45,8 @@ def unknown_field(name: str, known: Collection[str], within: str = "") -> ApiErr
     return ApiError(400, f"unknown field {path!r}{hint}", param=path, code="unknown_field")
 
 
-def _is_neutral(name: str, value: Any) -> bool:
-    return any(value == neutral and type(value) is type(neutral) for neutral in UNSUPPORTED[name])
+def _is_one_of(value: Any, neutral: tuple[Any, ...]) -> bool:
+    return any(value == each and type(value) is type(each) for each in neutral)
 
 
 def _refuse(name: str, instead: str) -> None:

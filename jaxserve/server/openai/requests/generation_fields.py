@@ -1,7 +1,7 @@
-"""Host: `SamplingFields`: the fields shared by completions and chats, for sampling and for scheduling."""
+"""Host: `GenerationFields`, shared by all bodies that generate text; `SamplingFields`, by completions and chats."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -9,8 +9,16 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_checks import INT64, MAX_LOGIT_BIAS
 from jaxserve.core.options.sampling_params import MAX_BAD_WORDS, MAX_N, MAX_TEMPERATURE, SamplingParams
 from jaxserve.core.options.scheduling_options import MAX_TENANT_CHARS, SchedulingKwargs
+from jaxserve.core.options.structured_outputs import PARAM, StructuredOutputsParams
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import Body, Items, fields_set
+from jaxserve.server.openai.requests.response_format import (
+    FORMAT,
+    FORMATS,
+    STRUCTURED_OUTPUTS,
+    constraint_of,
+    of_response_format,
+)
 
 FILL_CONTEXT = -1  # as max_tokens: llama.cpp's clients send it
 MAX_STOPS = 16  # OpenAI allows four; lm-eval's tasks send up to six
@@ -50,14 +58,14 @@ class StreamOptions(Body):
             raise ApiError(400, message, param="stream_options.include_obfuscation")
 
 
-class SamplingFields(Body):
+class GenerationFields(Body):
     """Ranges that are not given here are checked by `SamplingParams` and `SchedulingOptions`.
 
-    max_tokens: -1 for the rest of the context. stream_options: has no effect without `stream`.
+    format_field: OpenAI's field for the form of the output, by which errors call it.
     """
 
+    format_field: ClassVar[str] = FORMAT
     model: str | None = None
-    n: int = Field(1, ge=1, le=MAX_N)
     temperature: float | None = Field(None, ge=0, le=MAX_TEMPERATURE)
     top_p: float | None = None
     top_k: int | None = None
@@ -70,41 +78,51 @@ class SamplingFields(Body):
     stop_token_ids: Items[int] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    max_tokens: int | None = Field(None, ge=-1)
     min_tokens: int = Field(0, ge=0)
-    prompt_logprobs: int | None = Field(None, ge=-1)
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     logit_bias: Annotated[dict[str, Any], WithJsonSchema(BIASES)] | None = None
     allowed_token_ids: Items[int] | None = None
     bad_words: Annotated[Items[str], Field(max_length=MAX_BAD_WORDS)] | None = None
+    structured_outputs: Annotated[dict[str, Any], WithJsonSchema(STRUCTURED_OUTPUTS)] | None = None
     skip_reading_prefix_cache: bool | None = None
     kv_policy: bool | None = None
     speculation: bool | None = None
     cache_salt: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")
-    truncate_prompt_tokens: int | None = Field(None, ge=-1)
-    truncation_side: str | None = Field(None, pattern="^(left|right)$")
     stream: bool = False
-    stream_options: StreamOptions | None = None
-    return_token_ids: bool = False
-    return_tokens_as_token_ids: bool = False
     request_id: str | None = Field(None, min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[\x21-\x7e]+$")
     priority: int | None = None
     tenant: str | None = Field(None, min_length=1, max_length=MAX_TENANT_CHARS)
     queue_timeout_s: float | None = None
     deadline_s: float | None = None
 
-    def model_post_init(self, _: Any) -> None:
-        if self.prompt_logprobs is not None and self.stream:
-            raise ApiError(400, "prompt_logprobs cannot be streamed: leave stream out", param="prompt_logprobs")
-
     def sampling_params(self, defaults: Mapping[str, Any], **others: Any) -> SamplingParams:
         """defaults: the server's, for fields that the client did not set. others: parameters that the endpoint derives
         from fields of other names; they take precedence. Raises `RequestError`."""
         params = {**defaults, **fields_set(self, SAMPLING_FIELDS), **others}
+        params.setdefault(PARAM, constraint_of(self.structured_outputs, self.read_format(), self.format_field))
         if params.get("max_tokens") == FILL_CONTEXT:
             params["max_tokens"] = None
         return SamplingParams(**params)
+
+    @property
+    def has_format(self) -> bool:
+        """Whether the body has its field `format_field`."""
+        return False
+
+    def read_format(self) -> StructuredOutputsParams | None:
+        """What that field asks for; None for any text. Raises `RequestError` with the path of what is invalid."""
+        return None
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a form of the output may be asked for, which takes long to read where it is large."""
+        return self.structured_outputs is not None or self.has_format
+
+    @property
+    def constraint_field(self) -> str:
+        """The field that asks for it."""
+        return self.format_field if self.structured_outputs is None else PARAM
 
     def scheduling(self, longest_s: float | None) -> SchedulingKwargs:
         """The scheduling options. longest_s: the server's limit on deadlines, and the default deadline."""
@@ -115,3 +133,28 @@ class SamplingFields(Body):
                 raise RequestError(f"deadline_s={deadline_s} is over this server's limit of {longest_s}", "deadline_s")
             options["deadline_s"] = deadline_s
         return options
+
+
+class SamplingFields(GenerationFields):
+    """max_tokens: -1 for the rest of the context. stream_options: has no effect without `stream`."""
+
+    n: int = Field(1, ge=1, le=MAX_N)
+    response_format: Annotated[dict[str, Any], WithJsonSchema({"anyOf": list(FORMATS.values())})] | None = None
+    max_tokens: int | None = Field(None, ge=-1)
+    prompt_logprobs: int | None = Field(None, ge=-1)
+    truncate_prompt_tokens: int | None = Field(None, ge=-1)
+    truncation_side: str | None = Field(None, pattern="^(left|right)$")
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+
+    def model_post_init(self, _: Any) -> None:
+        if self.prompt_logprobs is not None and self.stream:
+            raise ApiError(400, "prompt_logprobs cannot be streamed: leave stream out", param="prompt_logprobs")
+
+    @property
+    def has_format(self) -> bool:
+        return self.response_format is not None
+
+    def read_format(self) -> StructuredOutputsParams | None:
+        return None if self.response_format is None else of_response_format(self.response_format)

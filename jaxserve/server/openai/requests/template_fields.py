@@ -10,9 +10,8 @@ from jaxserve.text.tool_calls.tool_schema import TOOLS_SCHEMA
 
 # Checked against the schema when they are rendered, in a thread, because the template may name roles and fields.
 Messages = Annotated[Any, WithJsonSchema(conversation_schema())]
-
-
 Tools = Annotated[Any, WithJsonSchema(TOOLS_SCHEMA)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
 class TemplateFields(Body):
@@ -23,4 +22,4 @@ class TemplateFields(Body):
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     tools: Tools | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Effort | None = None

@@ -20,7 +20,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "best_of": (1,),
     "suffix": ("",),
     "reasoning_effort": (),
@@ -29,11 +28,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "prediction": (),
     "web_search_options": (),
     # vLLM
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
+    "guided_decoding_backend": ("auto", "guidance"),
     "use_beam_search": (False,),
     "length_penalty": (1, 1.0),
     "logprob_token_ids": ([],),
@@ -51,9 +46,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "return_prompt_text": (False,),
     "chat_template_content_format": ("auto",),
     # SGLang
-    "regex": (),
-    "ebnf": (),
-    "json_schema": (),
     "stop_regex": ([],),
     "separate_reasoning": (True, False),
     "stream_reasoning": (True,),
@@ -64,7 +56,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "custom_params": (),
     "extra_key": (),
     # llama.cpp; fields of samplers that are off have their defaults there
-    "grammar": ("",),
+    "grammar_lazy": (False,),
+    "grammar_triggers": ([],),
     "mirostat": (0,),
     "mirostat_tau": (5, 5.0),
     "mirostat_eta": (0.1,),
@@ -94,10 +87,8 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 
 _INSTEAD = {
-    "output is not constrained; describe its format in the prompt, or use allowed_token_ids": (
-        "response_format structured_outputs guided_json guided_regex guided_choice guided_grammar regex ebnf "
-        "json_schema grammar"
-    ),
+    "use structured_outputs with a structural_tag": "grammar_lazy grammar_triggers",
+    "llguidance is the only one here": "guided_decoding_backend",
     "it goes with messages, to /v1/chat/completions": (
         "tools tool_choice parallel_tool_calls reasoning_effort include_reasoning separate_reasoning"
     ),

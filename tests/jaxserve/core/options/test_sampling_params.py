@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import OTHER_NAMES, UNSUPPORTED, SamplingParams
+from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 
 NAMES = [field.name for field in dataclasses.fields(SamplingParams)]
 BAD_NUMBERS = [math.nan, math.inf, -math.inf, "1", True, None, 10**400]
@@ -49,6 +50,14 @@ FIELDS = {
     "allowed_token_ids": ([([3, 1], (3, 1)), (np.arange(2), (0, 1)), (None, None)], [[], [-1], "1", 4, [None]]),
     "bad_words": ([(["damn"], ("damn",)), (None, ())], ["damn", [""], ["a"] * 129, [b"a"], 4]),
     "skip_reading_prefix_cache": ([(True, True), (None, None)], [flag for flag in BAD_FLAGS if flag is not None]),
+    "structured_outputs": (
+        [
+            ({"regex": "a+"}, StructuredOutputsParams(regex="a+")),
+            (StructuredOutputsParams(json_object=True), StructuredOutputsParams(json_object=True)),
+            (None, None),
+        ],
+        [5, "json", {}, {"regex": "a", "json": {}}, {"jsn": {}}, {1: 2}],
+    ),
     "kv_policy": ([(False, False), (None, None)], [flag for flag in BAD_FLAGS if flag is not None]),
     "speculation": ([(False, False), (None, None)], [flag for flag in BAD_FLAGS if flag is not None]),
 }

@@ -16,9 +16,9 @@ class Trace:
     def submit(self, plan):
         return self._call("submit", plan.step_id, plan)
 
-    def draw(self, ticket, ops):
+    def draw(self, ticket, late):
         self.calls.append(("draw", ticket))
-        return self.runner.draw(ticket, ops)
+        return self.runner.draw(ticket, late)
 
     def collect(self, ticket):
         return self._call("collect", ticket, ticket)

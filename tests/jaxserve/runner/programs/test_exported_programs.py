@@ -19,9 +19,9 @@ from tests.support.tiny_engines import tiny_engine
 
 NAMES = (
     "draw[rows=8]",
+    "set_masks[rows=8]",
     "fork",
     "set_edits",
-    "set_mask",
     "set_counts",
     "save_pages",
     "load_pages",

@@ -23,8 +23,8 @@ class Spy:
         self.plans.append(plan)
         return self.runner.submit(plan)
 
-    def draw(self, ticket, ops):
-        return self.runner.draw(ticket, ops)
+    def draw(self, ticket, late):
+        return self.runner.draw(ticket, late)
 
     def collect(self, ticket):
         return self.runner.collect(ticket)

@@ -44,13 +44,23 @@ BAD = {
     "model": ["other", 5],
     "no_such_field": [1, None],
     "tools": [[{"type": "function"}]],
-    "response_format": [{"type": "json_object"}],
+    "response_format": [
+        5, {}, {"type": "xml"}, {"type": ["text"]}, {"type": "text", "schema": {}}, {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": {"name": "a"}}, {"type": "json_schema", "json_schema": {"schema": {}}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": [1]}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {}, "strict": "yes"}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {}, "other": 1}},
+        {"type": "structural_tag", "structures": [5], "triggers": []}, {"type": "structural_tag", "structures": []},
+    ],
+    "structured_outputs": [5, "json", [], {}, {"json": None}, {"jsn": {}}, {"regex": "a", "json": {}}, {"regex": ""}],
+    "guided_decoding_backend": ["xgrammar"],
+    "grammar_lazy": [True],
     "use_beam_search": [True],
     "best_of": [2],
-    "regex": ["a+"],
+    "regex": ["", 5],
     "mirostat": [2],
     "cache_prompt": ["yes", 1],
-}
+}  # fmt: skip
 ONLY_COMPLETIONS = {
     "prompt": [None, "", [], [[]], [[1], "x"], ["x", 5], [-1], [9999], {"a": 1}, "x" * 97, [1] * 96, ["x"] * 1025],
     "logprobs": [-2, 6, True],
@@ -175,8 +185,8 @@ def test_an_unsupported_field_says_what_to_use_instead(client):
         "mirostat": (2, "use top_p, top_k or min_p"),
         "dry_multiplier": (0.8, "use frequency_penalty"),
         "stop_regex": ("a+", "use stop"),
-        "regex": ("a+", "output is not constrained"),
-        "json_schema": ("{}", "output is not constrained"),
+        "grammar_lazy": (True, "use structured_outputs with a structural_tag"),
+        "guided_decoding_backend": ("xgrammar", "llguidance is the only one here"),
         "n_probs": (5, "use logprobs"),
         "lora_path": ("x", "leave it out"),
     }

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.fakes.fake_llm import fake_llm
+from tests.support.fakes.speaking_server import OpenMatchers
 from tests.support.serving.body_fuzz import body_schemas
 from tests.support.serving.http_server import running
 
@@ -20,16 +21,37 @@ NESTED = {
     "tools[0].function",
 }
 CHOICE = {"tool_choice", "tool_choice.function"}
-OF_TOOLS = {  # what tools and their choice need beside them
+NESTED_ITEMS = {
+    "input[0]",
+    "input[0].content[0]",
+    "input[0].output[0]",
+    "input[0].summary[0]",
+    "text.format",
+    "tools[0]",
+    "tool_choice",
+}
+# What tools and their choice need beside them, by route.
+_CHAT = {
     "messages": [{"role": "user", "content": "x"}],
     "tools": [{"type": "function", "function": {"name": "x"}}],
 }
-MESSAGE = {"role": "assistant", "content": "x"}  # content is required unless there are tool calls
+OF_TOOLS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": _CHAT,
+    "/tokenize": _CHAT,
+    "/v1/responses": {"tools": [{"type": "function", "name": "x"}]},
+}
+# What objects need besides their required fields, by their titles: content, for instance, unless there are tool calls.
+NEEDED: dict[str, dict[str, Any]] = {
+    "Message": {"role": "assistant", "content": "x"},
+    "InputFunctionCall": {"arguments": "{}"},
+    "InputReasoning": {"content": [{"type": "reasoning_text", "text": "x"}]},
+    "StructuredOutputs": {"json_object": True},
+}
 
 
 @pytest.fixture(scope="module")
 def server():
-    with running(fake_llm()) as server:
+    with running(fake_llm(check_grammar=lambda _: None, matchers=OpenMatchers())) as server:
         yield server
 
 
@@ -48,7 +70,7 @@ def valid(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
     match kind.get("type"):
         case "object":
             required = {name: valid(kind["properties"][name], definitions) for name in kind.get("required", ())}
-            return {**required, **(MESSAGE if kind.get("title") == "Message" else {})}
+            return {**required, **NEEDED.get(kind.get("title", ""), {})}
         case "array":
             return [valid(kind["items"], definitions)] * kind.get("minItems", 0)
         case "string":
@@ -78,8 +100,8 @@ def objects(
             yield from objects(part, definitions, f"{path}.{name}".lstrip("."), wrapped)
 
 
-def complete(path: str, body: Any) -> Any:
-    return {**OF_TOOLS, **body} if path.startswith("tool") else body
+def complete(route: str, path: str, body: Any) -> Any:
+    return {**OF_TOOLS.get(route, {}), **body} if path.startswith("tool") else body
 
 
 def walked(server) -> Iterator[tuple[str, str, Mapping[str, Any], Wrap, Mapping[str, Any]]]:
@@ -95,7 +117,7 @@ def test_a_typo_is_refused_by_its_path_at_every_depth(server):
         for route, path, kind, wrap, definitions in walked(server):
             for name in kind["properties"]:
                 typo, num_planted = f"{name}x", num_planted + 1
-                body = complete(path, wrap({**valid(kind, definitions), typo: None}))
+                body = complete(route, path, wrap({**valid(kind, definitions), typo: None}))
                 answer = client.post(route, json=body)
                 error = answer.json().get("error", {})
                 expected = f"{path}.{typo}".lstrip(".")
@@ -116,9 +138,10 @@ def test_the_walk_finds_nested_objects_and_its_bodies_are_accepted_without_a_typ
             found.setdefault(route, set()).add(path)
             if route == "/tokenize" and not path:
                 continue  # needs one of two fields
-            body = complete(path, wrap(valid(kind, definitions)))
+            body = complete(route, path, wrap(valid(kind, definitions)))
             answer = client.post(route, json={**body, "max_tokens": 1} if "completions" in route else body)
             assert answer.status_code == 200, (route, path, body, answer.text)
     assert found["/v1/chat/completions"] >= {"", *NESTED, *CHOICE}
+    assert found["/v1/responses"] >= {"", *NESTED_ITEMS}
     assert found["/v1/completions"] >= {"", "stream_options"}
     assert found["/tokenize"] >= NESTED - {"stream_options"}

@@ -8,10 +8,11 @@ from itertools import islice
 
 import pytest
 
-from jaxserve.server.calls import respond
+from jaxserve.server.calls import stream_events
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
 from jaxserve.server.openai.responses.chat_response import ChatResponse
-from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
+from tests.support.fakes.fake_llm import all_pages_are_back
+from tests.support.fakes.real_grammars import engines_with_grammars
 from tests.support.serving.body_fuzz import body_schemas, cases
 from tests.support.serving.fuzz_client import fuzz
 from tests.support.serving.http_server import running, until
@@ -21,7 +22,8 @@ NUM_CASES, NUM_WITH_FAULT = 1200, 400
 
 @pytest.fixture
 def server():
-    with running(fake_llm(prefix_eviction="lru"), trust_request_chat_template=True, admin_key="key") as server:
+    options = {"trust_request_chat_template": True, "admin_key": "key"}
+    with engines_with_grammars() as make, running(make(prefix_eviction="lru"), **options) as server:
         yield server
 
 
@@ -64,7 +66,7 @@ def test_a_field_whose_value_breaks_the_server_is_found(server, monkeypatch, cap
 
 
 def test_a_stream_without_its_end_is_found(server, monkeypatch):
-    monkeypatch.setattr(respond, "DONE", b"")
+    monkeypatch.setattr(stream_events, "DONE", b"")
     assert fuzz(server.url, drawn(server, NUM_WITH_FAULT)).faults
 
 

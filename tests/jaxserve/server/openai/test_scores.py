@@ -63,7 +63,12 @@ BAD = [
     ("/v1/rerank", {"query": "a", "documents": ["b", "c" * 120]}, "documents", "maximum context length"),
     ("/v1/rerank", {"query": "a", "documents": []}, "documents", "at least 1 item"),
     ("/v1/rerank", {"query": "a", "documents": ["b"], "top_n": -1}, "top_n", "greater than or equal to 0"),
-    ("/invocations", {"propmt": "a"}, None, "prompt, messages, input, text_1, queries, data_1, query"),
+    (
+        "/invocations",
+        {"propmt": "a"},
+        None,
+        "prompt, messages, instructions, max_output_tokens, text, previous_response_id, input, text_1",
+    ),
 ]
 
 

@@ -15,6 +15,7 @@ TEXTS = [
     ("/v1/completions", {**IDS, "stop": ["a"]}, "stop"),
     ("/v1/completions", {**IDS, "bad_words": ["a"]}, "bad_words"),
     ("/v1/chat/completions", {"messages": MESSAGES}, "messages"),
+    ("/v1/responses", {"input": "a"}, "input"),
     ("/v1/embeddings", {"input": "a"}, "input"),
     ("/v1/score", {"text_1": "a", "text_2": "b"}, "text_1"),
     ("/tokenize", {"prompt": "a"}, "prompt"),

@@ -1,0 +1,130 @@
+"""Host: `Constraints`: the grammars of sequences, and the masks of tokens that may follow them.
+
+    commit of step t    tokens of all constrained rows ──▶ matchers ──▶ forced tokens, masks, ends
+    draw of step t+1    mask of each row ──▶ mask row on the device
+
+Both happen while the forward pass of step t+1 runs (`late_rows.py`).
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Protocol
+
+import numpy as np
+
+from jaxserve.core.options.structured_outputs import StructuredOutputsParams
+from jaxserve.core.sequence import Sequence
+
+
+class Advance(Protocol):
+    """What a grammar says after a sequence's tokens.
+
+    forced: the tokens that must follow, and count as consumed. mask: uint32[ceil(V / 32)], what may follow then: bit
+    i % 32 of word i // 32 allows token i. is_complete: nothing may follow but the end. error: why the sequence cannot
+    go on, or None.
+    """
+
+    @property
+    def forced(self) -> tuple[int, ...]: ...
+    @property
+    def mask(self) -> np.ndarray: ...
+    @property
+    def is_complete(self) -> bool: ...
+    @property
+    def error(self) -> str | None: ...
+
+
+class GrammarMatchers(Protocol):
+    """A grammar and a position in it for each sequence (`jaxserve.constrained`)."""
+
+    def start(
+        self, sequence_id: int, params: StructuredOutputsParams, eos_ids: tuple[int, ...], *, forces: bool
+    ) -> None:
+        """Begin a sequence. eos_ids: allowed where the grammar may end. forces: whether tokens are forced."""
+        ...
+
+    def is_ready(self, sequence_id: int) -> bool:
+        """Whether `advance` need not wait for the sequence's grammar; from its start on."""
+        ...
+
+    def advance(self, tokens: Mapping[int, SequenceOf[int] | None]) -> Mapping[int, Advance]:
+        """Consume the tokens of each sequence. None: there are none, and none is forced."""
+        ...
+
+    def drop(self, sequence_id: int) -> None:
+        """Forget a sequence."""
+        ...
+
+
+MAX_PREPARED = 64  # grammars that are taken to be compiled still, half of those that `jaxserve.constrained` keeps
+
+
+class Constraints:
+    """Knows the mask after the tokens of each sequence that has started, once it was asked for or has advanced."""
+
+    def __init__(self, matchers: GrammarMatchers):
+        self._matchers = matchers
+        self._trials: dict[str, int] = {}  # sequences without a request, negative ids, whose grammars are compiled
+        self._prepared = OrderedDict[str, None]()  # grammars that were compiled lately
+        self._masks: dict[int, np.ndarray | None] = {}  # by sequence id; None: not known yet
+        self._failures: dict[int, str] = {}  # reasons, by sequence id
+
+    def prepare(self, params: StructuredOutputsParams) -> bool:
+        """Whether sequences with this constraint can begin; else its grammar is being compiled."""
+        key = params.key
+        if key not in self._prepared:
+            if key not in self._trials:
+                self._trials[key] = -1 - max(map(abs, self._trials.values()), default=0)
+                self._matchers.start(self._trials[key], params, (), forces=False)
+            if not self._matchers.is_ready(self._trials[key]):
+                return False
+            self._matchers.drop(self._trials.pop(key))
+            self._prepared[key] = None
+            if len(self._prepared) > MAX_PREPARED:
+                self._prepared.popitem(last=False)
+        self._prepared.move_to_end(key)
+        return True
+
+    def begin(self, sequence: Sequence, *, forces: bool) -> None:
+        """A sequence has got a slot: if it is its first, follow it from now on."""
+        if sequence.sequence_id in self._masks:
+            return
+        request = sequence.request
+        assert request.constraint is not None
+        eos_ids = () if request.params.ignore_eos else request.eos_ids
+        self._masks[sequence.sequence_id] = None
+        self._matchers.start(sequence.sequence_id, request.constraint, eos_ids, forces=forces)
+
+    def advance(self, tokens: Mapping[int, SequenceOf[int] | None]) -> Mapping[int, Advance]:
+        """Consume what was appended to sequences, by their ids."""
+        found = self._matchers.advance(tokens)
+        for sequence_id, advance in found.items():
+            self._masks[sequence_id] = advance.mask
+            if advance.error is not None:
+                self._failures[sequence_id] = advance.error
+        return found
+
+    def masks(self, sequence_ids: Iterable[int]) -> dict[int, np.ndarray]:
+        """uint32[ceil(V / 32)] of each: what may follow its tokens. Without those that cannot go on."""
+        going_on = [sequence_id for sequence_id in sequence_ids if sequence_id not in self._failures]
+        if unknown := [sequence_id for sequence_id in going_on if self._masks[sequence_id] is None]:
+            self.advance(dict.fromkeys(unknown))
+        known = ((sequence_id, self._masks[sequence_id]) for sequence_id in going_on)
+        return {i: mask for i, mask in known if mask is not None and i not in self._failures}
+
+    def fail(self, sequence_id: int, reason: str) -> None:
+        """A sequence cannot go on: it ends at the next commit."""
+        self._failures[sequence_id] = reason
+
+    def take_failures(self) -> list[tuple[int, str]]:
+        """Sequences that cannot go on, and why; each once."""
+        failures, self._failures = self._failures, {}
+        return list(failures.items())
+
+    def drop(self, sequence_id: int) -> None:
+        """A sequence has ended."""
+        if sequence_id in self._masks:
+            del self._masks[sequence_id]
+            self._failures.pop(sequence_id, None)
+            self._matchers.drop(sequence_id)

@@ -1,0 +1,61 @@
+"""Host: late rows: which rows of a step draw after it, and by what: bans and masks that depend on the token before."""
+
+import numpy as np
+
+from jaxserve.core.row_layout import SAMPLING_INDEX
+from jaxserve.core.step_plan import LateDraw, StepPlan
+from jaxserve.scheduler.logit_edits import mask_words
+from jaxserve.scheduler.state import SchedulerState
+from jaxserve.scheduler.step.slot_edits import late_edits
+
+DEAD_END = "the grammar allows no token here"
+MASK_ROW = SAMPLING_INDEX["mask_row"]
+
+
+def late_rows(
+    state: SchedulerState, slots: np.ndarray, extra_rows: np.ndarray, in_flight: np.ndarray, samples: np.ndarray
+) -> np.ndarray:
+    """Those of `extra_rows` that draw late: where the host must see a token that is in flight, and all with a grammar,
+    whose masks are then computed while the device works.
+
+    in_flight, samples: bool[S]: the token before is not committed yet; the row draws.
+    """
+    slot_table, extra = state.slot_table, slots[extra_rows]
+    waits = in_flight[extra_rows] | slot_table.has_grammar[extra]
+    return extra_rows[slot_table.draws_late[extra] & waits & samples[extra_rows]]
+
+
+def late_draw(state: SchedulerState, plan: StepPlan) -> LateDraw:
+    """How the plan's late rows draw; the steps before it are committed. Rows whose next token is known by now (forced
+    by a grammar), or that cannot go on, draw nothing, nor do those that have ended."""
+    slot_table, rows = state.slot_table, plan.late_rows
+    slots = plan.slots[rows]
+    is_live = slot_table.epoch[slots] == plan.epochs[rows]
+    draws = is_live & (slot_table.num_tokens[slots] == slot_table.num_scheduled[slots])
+    if (has_grammar := slot_table.has_grammar[slots] & draws).any():
+        draws[has_grammar] = _set_masks(state, slots[has_grammar])
+    plan.withdraw(rows[is_live & ~draws])
+    slots = slots[draws]
+    ops = (*late_edits(state, slots), *state.mask_rows.take_uploads())
+    return LateDraw(rows[draws], slots, slot_table.sampling.take(slots, axis=0), ops)
+
+
+def _set_masks(state: SchedulerState, slots: np.ndarray) -> np.ndarray:
+    """Give slots the mask rows of what their grammars allow; returns bool[N]: the slot can go on."""
+    assert state.constraints is not None
+    sequences = [state.occupant(slot) for slot in slots.tolist()]
+    masks = state.constraints.masks(sequence.sequence_id for sequence in sequences)
+    goes_on = np.zeros(len(slots), bool)
+    for i, (slot, sequence) in enumerate(zip(slots.tolist(), sequences, strict=True)):
+        mask = masks.get(sequence.sequence_id)
+        if mask is None:
+            continue
+        if (allowed := sequence.request.params.allowed_token_ids) is not None:
+            mask = mask & mask_words(allowed, state.limits.vocab_size)
+        if not mask.any():
+            state.constraints.fail(sequence.sequence_id, DEAD_END)
+            continue
+        state.mask_rows.release(int(state.slot_table.sampling[slot, MASK_ROW]))
+        state.slot_table.sampling[slot, MASK_ROW] = state.mask_rows.acquire(mask)
+        goes_on[i] = True
+    return goes_on
