@@ -17,8 +17,8 @@ MIN_ROWS = 16
 @dataclass(slots=True)
 class TrackedSequence:
     """All that a process needs to be told of a sequence. key: of its constraint; eos_ids: tokens that end it; forces:
-    whether tokens are forced; tokens: those so far, forced ones included. is_ready: its grammar is compiled, or there is
-    an error. is_alone: it shares no states of its grammar with other sequences, because these had too many."""
+    whether tokens are forced; tokens: those so far, forced ones included. is_ready: its grammar is compiled, or there
+    is an error. is_alone: it shares no states of its grammar with other sequences, because these had too many."""
 
     key: str
     eos_ids: tuple[int, ...]

@@ -1,7 +1,7 @@
 """Whether masks are what brute force finds, over a whole vocabulary, and how long they take."""
 
 import time
-from collections.abc import Iterator
+from itertools import count
 from random import Random
 
 import numpy as np
@@ -20,58 +20,29 @@ def brute_force(model: str) -> list[Law]:
     from jaxserve.core.options.structured_outputs import StructuredOutputsParams
     from jaxserve.engine.build.constraint_vocabulary import constraint_vocabulary
     from scripts.benchmarks.host.empty_model_engine import tokenizer_of
+    from tests.jaxserve.constrained.random_walks import expected, tokens_of, walk
     from tests.jaxserve.constrained.test_masks import CONSTRAINTS
+    from tests.jaxserve.constrained.viable_prefixes import TokenTree
 
-    tokenizer, eos_id = tokenizer_of(model), -1
-    vocabulary = constraint_vocabulary(tokenizer, tokenizer.vocab_size)
-    eos_id = tokenizer.eos_ids[0]
-    matchers, counts, wrong, noticed = Matchers(vocabulary), 0, 0, 0
-    for seed in range(1000):
-        for name, (values, pattern) in CONSTRAINTS.items():
-            for text, mask in _walk(matchers, StructuredOutputsParams(**values), vocabulary.token_bytes, eos_id, seed):
-                if counts == NUM_PREFIXES[model]:
-                    matchers.close()
-                    return [
-                        (f"{model}: prefixes x {tokenizer.vocab_size} tokens", counts, NUM_PREFIXES[model], None),
-                        (f"{model}: masks that differ from brute force", wrong, None, 0),
-                        (f"{model}: masks that differ from those of another language (control)", noticed, 1, None),
-                    ]
-                counts += 1
-                wrong += not np.array_equal(mask, _expected(pattern, text, vocabulary, eos_id))
-                if name == ANOTHER[0]:
-                    other = pattern.replace(*ANOTHER[1:])
-                    noticed += not np.array_equal(mask, _expected(other, text, vocabulary, eos_id))
-    raise AssertionError("too few prefixes")
-
-
-def _walk(matchers, form, token_bytes, eos_id: int, seed: int) -> Iterator[tuple[bytes, np.ndarray]]:
-    """The text before and the tokens that are allowed, bool[V], along a random text."""
-    matchers.start(0, form, (eos_id,))
-    text, new = b"", ()
-    for _ in range(MAX_WALK):
-        found = matchers.advance({0: new})[0]
-        text += b"".join(token_bytes[i] for i in found.forced)
-        mask = bits(found.mask)[: len(token_bytes)]
-        yield text, mask
-        legal = np.flatnonzero(mask)
-        legal = legal[legal != eos_id].tolist()
-        if not legal:
-            break
-        new = (Random(f"{seed} {text!r}").choice(legal),)
-        text += token_bytes[new[0]]
-    matchers.drop(0)
-
-
-def _expected(pattern: str, text: bytes, vocabulary, eos_id: int) -> np.ndarray:
-    from tests.jaxserve.constrained.viable_prefixes import NOTHING, after_all, is_complete, language
-
-    state, found = after_all(language(pattern), text), np.zeros(len(vocabulary.token_bytes), bool)
-    first = {byte: after_all(state, bytes([byte])) != NOTHING for byte in range(256)}
-    for i, data in enumerate(vocabulary.token_bytes):
-        if data and first[data[0]]:
-            found[i] = after_all(state, data) != NOTHING
-    found[eos_id] = is_complete(state)
-    return found
+    tokenizer, num_wrong, noticed, texts = tokenizer_of(model), 0, 0, list[bytes]()
+    vocabulary, eos_ids = constraint_vocabulary(tokenizer, tokenizer.vocab_size), tokenizer.eos_ids[:1]
+    token_bytes, tree, matchers = vocabulary.token_bytes, TokenTree(vocabulary.token_bytes), Matchers(vocabulary)
+    cases = ((seed, name, *CONSTRAINTS[name]) for seed in count() for name in CONSTRAINTS)
+    while len(texts) < NUM_PREFIXES[model]:
+        seed, name, values, pattern = next(cases)
+        form = StructuredOutputsParams(**values)
+        for text, found in walk(matchers, form, token_bytes, eos_ids, Random(seed), MAX_WALK):
+            legal = tokens_of(found.mask)
+            num_wrong += legal != expected(pattern, text, tree, eos_ids)
+            if name == ANOTHER[0]:
+                noticed += legal != expected(pattern.replace(*ANOTHER[1:]), text, tree, eos_ids)
+            texts.append(text)
+    matchers.close()
+    return [
+        (f"prefixes x {tokenizer.vocab_size:,} tokens", len(texts), NUM_PREFIXES[model], None),
+        ("masks that differ from brute force", num_wrong, None, 0),
+        ("masks that differ from those of another language (control)", noticed, 1, None),
+    ]
 
 
 def bits(mask: np.ndarray) -> np.ndarray:

@@ -76,7 +76,7 @@ HINTS: Mapping[str, list[Any]] = {
     "chat_template": ["{{ messages[0].content }}"],
     "model": [None],
 }
-MAX_BYTES = (
+MAX_BYTES = 16 << 20  # the server closes the connection to a client that sends more, perhaps before it has read all
 OFTEN = ("max_tokens", "max_output_tokens", "stream")  # without the first two, outputs are long
 
 

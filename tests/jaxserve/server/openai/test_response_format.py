@@ -1,7 +1,9 @@
 """`response_format`, `structured_outputs`, aliases: what each asks for; errors name the field that was sent."""
 
 import json
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,7 +14,7 @@ from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.field_aliases import PARTS
 from jaxserve.server.openai.requests.response_format import STRUCTURED_OUTPUTS, errors_name
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
-from tests.support.serving.http_server import running
+from tests.support.serving.http_server import running, until
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}, "required": ["b"]}
 NAMED = {"name": "x", "schema": SCHEMA}
@@ -142,6 +144,28 @@ def test_a_refused_grammar_is_a_400_that_names_the_field_that_was_sent(served, p
         error = answer.json()["error"]
         assert (answer.status_code, error["param"]) == (400, name)
         assert error["message"] == f"{name}: the pattern has no end"
+
+
+def test_requests_that_wait_for_grammars_keep_no_other_waiting():
+    """There are more of them than threads of the event loop, in which each prompt is encoded."""
+    waiting, is_over = [], threading.Event()
+
+    def check(params):
+        waiting.append(params)
+        assert is_over.wait(60)
+
+    num_waiting = min(32, (os.cpu_count() or 1) + 4) + 2
+    body = {"prompt": "x", "max_tokens": 2}
+    with running(fake_llm(check_grammar=check)) as server, ThreadPoolExecutor(num_waiting) as threads:
+        try:
+            forms = [{"structured_outputs": {"regex": "a" * (i + 1)}} for i in range(num_waiting)]
+            answers = [threads.submit(server.post, "/v1/completions", body | form) for form in forms]
+            until(lambda: len(waiting) == num_waiting)
+            assert server.post("/v1/completions", body).status_code == 200
+            assert not any(answer.done() for answer in answers)
+        finally:
+            is_over.set()
+        assert {answer.result().status_code for answer in answers} == {400}
 
 
 def test_an_engine_without_grammars_refuses_them_by_name():
