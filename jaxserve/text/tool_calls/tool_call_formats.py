@@ -61,7 +61,7 @@ _SIGNS = (
     (llama3_calls.TAG, "llama3_json"),
     ("<start_of_turn>", "gemma"),
 )
-# Signs of formats that are not known here: those of Qwen 3 Coder, GLM, Gemma 4, gpt-oss, Kimi, DeepSeek V3.2 and others.
+# Signs of formats that are not known here: of Qwen 3 Coder, GLM, Gemma 4, gpt-oss, Kimi, DeepSeek V3.2 and others.
 _OTHERS = (
     "<function=",
     "<arg_key>",
