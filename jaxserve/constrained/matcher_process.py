@@ -18,7 +18,8 @@ MIN_ROWS = 16
 class TrackedSequence:
     """All that a process needs to be told of a sequence. key: of its constraint; eos_ids: tokens that end it; forces:
     whether tokens are forced; tokens: those so far, forced ones included. is_ready: its grammar is compiled, or there
-    is an error. is_alone: it shares no states of its grammar with other sequences, because these had too many."""
+    is an error. is_alone: it shares no states of its grammar with other sequences, because these had too many.
+    is_suspect: a process was late when it compiled its grammar, or what came before."""
 
     key: str
     eos_ids: tuple[int, ...]
@@ -26,6 +27,7 @@ class TrackedSequence:
     tokens: list[int] = field(default_factory=list[int])
     is_ready: bool = False
     is_alone: bool = False
+    is_suspect: bool = False
     error: str | None = None
 
 
@@ -54,9 +56,9 @@ class MatcherProcess:
 
     def prepare(self) -> None:
         """Start the process, if there is none and nothing that it would have to be told first; does not wait for it."""
-        if self._process is None and not self.sequences:
+        if not self.sequences:
             with suppress(LostProcess):
-                self._process = self._start()
+                self._started()
 
     def add(self, sequence_id: int, sequence: TrackedSequence) -> None:
         """Returns at once; the process compiles the grammar meanwhile, one after the other."""
@@ -78,7 +80,7 @@ class MatcherProcess:
                 self._process = None
 
     def is_ready(self, sequence_id: int) -> bool:
-        """Whether a step need not wait for a grammar, also because another process must be started first."""
+        """Whether a step need not wait for the sequence's grammar."""
         try:
             while self._process is not None and (message := self._process.poll()) is not None:
                 self._note_start(message)
@@ -86,7 +88,9 @@ class MatcherProcess:
                 self._end_late_compilation()
         except LostProcess:
             self._process = None
-        return self._process is None or self.sequences[sequence_id].is_ready
+        if self._process is None and not self.sequences[sequence_id].is_ready:
+            self.restart()
+        return self.sequences[sequence_id].is_ready
 
     def wait_for(self, ids: Iterable[int]) -> None:
         """Until grammars are compiled. Raises `LostProcess`."""
@@ -100,6 +104,17 @@ class MatcherProcess:
                     if error.was_late:
                         self._end_late_compilation()
                     raise
+
+    def wait_or_fail(self, sequence_id: int) -> None:
+        """Until a grammar is compiled, whatever it takes: what ends the process while it compiles, fails."""
+        while not self.sequences[sequence_id].is_ready:
+            try:
+                self.wait_for([sequence_id])
+            except LostProcess as error:
+                late = next((i for i, item in self.sequences.items() if not item.is_ready), None)
+                if late is not None and not error.was_late:
+                    self.fail(late, error)
+                self.restart()
 
     def ask(self, do: str, num_rows: int, **values: Any) -> dict[str, Any]:
         """The answer to a message; the process fills so many rows of masks. Raises `LostProcess`."""
@@ -125,24 +140,24 @@ class MatcherProcess:
                 self._process = None
 
     def restart(self) -> None:
-        """Another process with all sequences and their tokens. A sequence at which that fails, too, gets an error."""
+        """Another process with all sequences and their tokens. A sequence at which that fails, too, gets an error.
+        Suspects come last, and are not waited for: if they are late again, it is their grammar's fault."""
         self.close()
-        for sequence in self.sequences.values():
-            sequence.is_ready = sequence.error is not None
-        while waiting := [i for i, sequence in self.sequences.items() if not sequence.is_ready]:
+        while waiting := self._not_ready(with_suspects=False):
             try:
-                if self._process is None:
-                    self._process = self._start()
-                    for sequence in self.sequences.values():
-                        sequence.is_ready = sequence.error is not None
-                    continue
-                self._tell_start(self._process, waiting[0])
+                self._tell_start(self._started(), waiting[0])
                 self.wait_for(waiting[:1])
             except NoProcess as error:
-                for sequence_id in waiting:
-                    self.fail(sequence_id, error)
+                self._fail_all(error)
             except LostProcess as error:
                 self.fail(waiting[0], error)
+        try:
+            for sequence_id in self._not_ready(with_suspects=True):
+                self._tell_start(self._started(), sequence_id)
+        except NoProcess as error:
+            self._fail_all(error)
+        except LostProcess:
+            self._process = None
 
     def fail(self, sequence_id: int, error: LostProcess) -> None:
         """The process was lost by a sequence, which cannot go on."""
@@ -156,9 +171,23 @@ class MatcherProcess:
             self._process.kill()
             self._process = None
 
-    def _start(self) -> GrammarProcess:
-        self._progress_s = monotonic()
-        return GrammarProcess(self._vocabulary, self.masks, self._memory_limit, self._num_threads)
+    def _fail_all(self, error: LostProcess) -> None:
+        for sequence_id, sequence in self.sequences.items():
+            if sequence.error is None:
+                self.fail(sequence_id, error)
+
+    def _not_ready(self, with_suspects: bool) -> list[int]:
+        """The sequences that the process does not have yet: all that can go on, where there is no process."""
+        for sequence in self.sequences.values():
+            sequence.is_ready = sequence.error is not None or (sequence.is_ready and self._process is not None)
+        return [i for i, item in self.sequences.items() if not item.is_ready and (with_suspects or not item.is_suspect)]
+
+    def _started(self) -> GrammarProcess:
+        """The process; another one if there is none. Raises `NoProcess`."""
+        if self._process is None:
+            self._progress_s = monotonic()
+            self._process = GrammarProcess(self._vocabulary, self.masks, self._memory_limit, self._num_threads)
+        return self._process
 
     def _tell_start(self, process: GrammarProcess, sequence_id: int) -> None:
         if all(sequence.is_ready for other, sequence in self.sequences.items() if other != sequence_id):
@@ -182,6 +211,11 @@ class MatcherProcess:
         return monotonic() > max(self._progress_s, process.ready_s) + self._compile_limit_s
 
     def _end_late_compilation(self) -> None:
-        """Grammars are compiled in the order in which sequences were added: the first that is not ready is late."""
-        error = LostProcess(f"took too long to compile: more than {self._compile_limit_s:g} s")
-        self.fail(next(i for i, sequence in self.sequences.items() if not sequence.is_ready), error)
+        """Grammars are compiled in the order in which sequences were added: the first that is not ready may be late, or
+        one before it that was dropped meanwhile. If it is late once more, it ends."""
+        sequence_id, sequence = next((i, item) for i, item in self.sequences.items() if not item.is_ready)
+        if sequence.is_suspect:
+            error = f"took too long to compile: more than {self._compile_limit_s:g} s"
+            self.fail(sequence_id, LostProcess(error))
+        sequence.is_suspect = True
+        self.close()

@@ -130,11 +130,13 @@ class Matchers:
                 self._process.wait_for(tokens)
                 return self._ask(tokens)
             self._process.restart()
+            self._process.wait_for(tokens)
             return self._ask(nothing_new)
         except LostProcess:
             self._process.restart()
         found: dict[int, Advance] = {}
         for sequence_id in tokens:  # one by one, so that it is known at which the process fails
+            self._process.wait_or_fail(sequence_id)
             try:
                 found |= self._ask({sequence_id: nothing_new[sequence_id]})
             except LostProcess as error:

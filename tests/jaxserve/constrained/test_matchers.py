@@ -97,6 +97,18 @@ def test_masks_ask_for_forced_tokens_one_by_one(matchers):
     assert content(matchers.advance({1: tokens})[1])[1:] == content(found)[1:]
 
 
+def test_nothing_is_forced_where_it_is_not_wanted(matchers):
+    """The mask then has the first forced token alone."""
+    for i in range(2):
+        matchers.start(i, ORDER, EOS_IDS, forces=i == 0)
+    first, second, *_ = matchers.along(0, TOKENIZER.encode('{"orderId":'))[1]
+    assert content(matchers.advance({0: None})[0]) == ((), tokens_of(first), False, None)
+    drawn = tuple(tokens_of(first))
+    assert content(matchers.advance({1: drawn})[1]) == ((), tokens_of(second), False, None)
+    assert len(matchers.advance({0: drawn})[0].forced) > 1
+    assert len(drawn) == len(tokens_of(second)) == 1
+
+
 def test_a_process_that_is_killed_loses_nothing(matchers, processes):
     for i in range(3):
         matchers.start(i, LETTERS if i else ORDER, EOS_IDS)
@@ -148,8 +160,28 @@ def test_a_grammar_that_compiles_for_too_long_ends_alone(processes):
         assert content(matchers.advance({0: (A,)})[0]) == content(first)
     assert matchers.advance({1: ()})[1].error == "the grammar took too long to compile: more than 1 s"
     assert content(matchers.advance({0: (A,)})[0]) == content(first)
+    matchers.drop(1)
+    matchers.start(1, SLOW, EOS_IDS)
+    found = matchers.advance({0: (), 1: ()})
+    assert (found[0].error, found[1].error) == (None, "the grammar took too long to compile: more than 1 s")
     matchers.close()
+
+
+def test_a_process_that_hangs_while_it_compiles_is_not_the_fault_of_a_grammar(processes):
+    matchers = Matchers(vocabulary(), compile_limit_s=1.0)
+    matchers.start(0, LETTERS, EOS_IDS)
+    first = matchers.advance({0: ()})[0]
+    os.kill(processes[0].pid, signal.SIGSTOP)
+    matchers.start(1, LETTERS, EOS_IDS)
+    while not matchers.is_ready(1):
+        pass
+    found = matchers.advance({0: (), 1: ()})
+    assert content(found[0]) == content(found[1]) == content(first)
     assert len(processes) == 2
+    os.kill(processes[1].pid, signal.SIGSTOP)
+    matchers.start(2, LETTERS, EOS_IDS)
+    assert content(matchers.advance({2: ()})[2]) == content(first)
+    matchers.close()
 
 
 def test_a_grammar_that_takes_longer_with_each_token_ends(matchers):
