@@ -3,6 +3,8 @@
 import re
 from typing import get_args
 
+import pytest
+
 from jaxserve.server.openai.requests.generation_fields import GenerationFields
 from jaxserve.server.openai.responses_api.input_item_schema import INPUT_ROLES, ITEMS
 from jaxserve.server.openai.responses_api.responses_body import LOGPROBS, MAX_METADATA, ResponsesBody
@@ -56,10 +58,16 @@ def test_every_event_is_listed():
     assert listed == {name for event in EVENTS for name in get_args(event.model_fields["type"].annotation)}
 
 
-def test_the_examples_run(capsys):
+@pytest.fixture(scope="module")
+def server():
+    """Of the module, since a server that starts within a test logs to what captures that test's output."""
+    with running(fake_llm(max_model_len=320)) as server:
+        yield server
+
+
+def test_the_examples_run(server, capsys):
     namespace = {"__name__": "page"}
-    with running(fake_llm()) as server:
-        for line, source in blocks(PAGE):
-            there = source.replace("http://127.0.0.1:8000", server.url).replace("smollm2-135m-instruct", "fake")
-            exec(compile("\n" * (line - 1) + there, "docs/responses_api.md", "exec"), namespace)
-            assert capsys.readouterr().out.strip()
+    for line, source in blocks(PAGE):
+        there = source.replace("http://127.0.0.1:8000", server.url).replace("smollm2-135m-instruct", "fake")
+        exec(compile("\n" * (line - 1) + there, "docs/responses_api.md", "exec"), namespace)
+        assert capsys.readouterr().out.strip()
