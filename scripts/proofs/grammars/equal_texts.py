@@ -12,7 +12,13 @@ from scripts.proofs.grammars.laws import Law
 from scripts.proofs.parity import read_goldens
 
 MODEL = "smollm2-135m-instruct"
-COMMON = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 16, "max_num_batched_tokens": 256}
+COMMON = {
+    "dtype": "float32",
+    "max_model_len": 512,
+    "max_num_seqs": 16,
+    "max_num_batched_tokens": 256,
+    "buckets": "16 256x16",
+}
 NUM_PROMPTS, MAX_TOKENS = 40, 48
 LEAST_EQUAL = 0.95
 PERSON = {
@@ -34,7 +40,7 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "n = 3": ({}, {"n": 3}, None),
     "preempted": ({"num_pages": 60}, {}, "preemptions"),
     "chunks of 7": ({"max_chunk_tokens": 7}, {}, None),
-    "one at a time": ({"max_num_seqs": 1}, {}, None),
+    "one at a time": ({"max_num_seqs": 1, "buckets": "1 256x1"}, {}, None),
     "prefixes cached": ({}, {}, "cached tokens"),
     "n-gram drafts": ({"speculative_config": NGRAM}, {}, None),
     "suffix drafts": ({"speculative_config": SUFFIX}, {}, None),

@@ -7,7 +7,7 @@ from scripts.proofs.grammars.mask_laws import bits
 
 MODEL = "smollm2-135m-instruct"
 PROMPT = "The capital of France is"
-NUM_TEXTS, TEMPERATURE, LEAST_P = 4000, 1.2, 1e-3
+NUM_TEXTS, TEMPERATURE, LEAST_P = 2000, 1.2, 1e-3
 FORMS = {
     "regex": ({"regex": " [A-Z][a-z]{2,12}"}, {}),
     "regex, top_p 0.9": ({"regex": " [A-Z][a-z]{2,12}"}, {"top_p": 0.9}),
@@ -22,8 +22,8 @@ def sampling_laws() -> list[Law]:
     from jaxserve import LLM, SamplingParams, StructuredOutputsParams
     from tests.support.sampling_laws import chi_square_p, expected_law
 
-    options = {"max_model_len": 256, "max_num_seqs": 32, "max_num_batched_tokens": 256, "max_logprobs": -1}
-    llm = LLM(MODEL, **options, dtype="float32")
+    options = {"max_model_len": 256, "max_num_seqs": 64, "max_num_batched_tokens": 72, "buckets": "64 72x64"}
+    llm = LLM(MODEL, **options, dtype="float32", max_logprobs=-1)
     plain = SamplingParams(temperature=0, max_tokens=1, logprobs=-1)
     (output,) = llm.generate([PROMPT], plain, use_tqdm=False)
     entries = output.outputs[0].logprobs[0]

@@ -12,7 +12,7 @@ from scripts.proofs.grammars.laws import Law
 from scripts.proofs.parity import read_goldens
 
 MODEL = "smollm2-135m-instruct"
-OPTIONS = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 512}
+OPTIONS = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 512, "buckets": "64 512x64"}
 NUM_ROWS, NUM_TOKENS, NUM_TURNS = 64, 64, 6
 LEAST_RATE, MOST_LATENCY = 0.9, 1.1
 LIST = {"type": "array", "items": PERSON, "minItems": 100}

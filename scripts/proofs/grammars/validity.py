@@ -9,7 +9,7 @@ from typing import Any
 from scripts.proofs.grammars.schema_generator import FORMATS
 from scripts.proofs.grammars.schema_set import schema_set, source_of
 
-OPTIONS = {"max_model_len": 1024, "max_num_seqs": 64, "max_num_batched_tokens": 512}
+OPTIONS = {"max_model_len": 1024, "max_num_seqs": 64, "max_num_batched_tokens": 512, "buckets": "64 512x64"}
 MAX_TOKENS = 192
 SHOWN_CHARS = 700  # of a schema in its prompt
 SAMPLERS = {"greedy": 0.0, "temperature 1": 1.0}

@@ -22,8 +22,11 @@ class OpenMatchers:
         self.started: list[StructuredOutputsParams] = []
 
     def start(self, sequence_id, params, eos_ids, *, forces) -> None:
-        if sequence_id >= 0:  # others only find out whether the grammar is compiled
+        if sequence_id >= 0:  # the others are trials, which compile a grammar before a sequence needs it
             self.started.append(params)
+
+    def is_ready(self, sequence_id) -> bool:
+        return True
 
     def is_ready(self, sequence_id) -> bool:
         return True
