@@ -28,9 +28,6 @@ class OpenMatchers:
     def is_ready(self, sequence_id) -> bool:
         return True
 
-    def is_ready(self, sequence_id) -> bool:
-        return True
-
     def advance(self, tokens):
         mask = np.full(-(-VOCAB_SIZE // 32), 2**32 - 1, np.uint32)
         return {i: SimpleNamespace(forced=(), mask=mask, is_complete=False, error=None) for i in tokens}
