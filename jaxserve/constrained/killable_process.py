@@ -1,7 +1,7 @@
 """Host: `GrammarProcess`: a running grammar process, seen from the engine's side: messages, limits of time, its death.
 
-A grammar of a few characters can take hours or all memory, in a library that cannot be interrupted, and a defect of
-it would end the engine. So grammars live in processes of their own that are killed when they are late.
+A grammar may take long or much memory, in a library that cannot be interrupted, and a defect of it would end the
+engine. So grammars live in processes of their own that are killed when they are late.
 """
 
 import os

@@ -10,7 +10,7 @@ from jaxserve.constrained.grammar_vocabulary import GrammarVocabulary
 from jaxserve.constrained.killable_process import START_LIMIT_S, GrammarProcess, LostProcess, NoProcess
 from jaxserve.constrained.mask_memory import MaskMemory
 
-ROW_LIMIT_S = 0.02  # what a row adds to the time limit of a step; the worst grammars take about as long
+ROW_LIMIT_S = 0.02  # what a row adds to the time limit of a step: masks of the worst grammars take about as long
 MIN_ROWS = 16
 
 

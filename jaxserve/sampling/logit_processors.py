@@ -39,10 +39,6 @@ def process_logits(
 ) -> Float[Array, "S V"]:
     """The logits to draw from; positions[s] is the index of the next token in its sequence."""
 
-    def mask(logits: Array) -> Array:
-        return _apply_masks(logits, batch.mask_row, slots)
-
-    logits = lax.cond(jnp.any(batch.mask_row != 0), mask, _unchanged, logits)
     is_changed = batch.has_edits | batch.has_penalties
     (changed,) = jnp.nonzero(is_changed, size=len(logits), fill_value=0)
 
@@ -65,10 +61,17 @@ def process_logits(
         z = lax.cond(one.has_penalties, penalize, _unchanged, z)
         return lax.dynamic_update_index_in_dim(logits, z, row, axis=0)
 
+    def mask(logits: Array) -> Array:
+        return _apply_masks(logits, batch.mask_row, slots)
+
     def change_rows(logits: Array) -> Array:
         return lax.fori_loop(0, jnp.sum(is_changed), change_one, logits)
 
-    return lax.cond(jnp.any(is_changed), change_rows, _unchanged, logits)
+    def process(logits: Array) -> Array:
+        logits = lax.cond(jnp.any(batch.mask_row != 0), mask, _unchanged, logits)
+        return lax.cond(jnp.any(is_changed), change_rows, _unchanged, logits)
+
+    return lax.cond(jnp.any(batch.has_processor), process, _unchanged, logits)
 
 
 def _unchanged(x: Array) -> Array:

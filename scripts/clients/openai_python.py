@@ -60,6 +60,37 @@ def joined(chunks: Iterable[ChatCompletionChunk]) -> tuple[dict[int, tuple[str, 
     return found, usage
 
 
+def responses(checks: Checks) -> None:
+    """Responses, whole and streamed, with the texts of chats; a conversation that goes on; refusals."""
+    own = client(checks).responses
+    fields: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_output_tokens": 24}
+    chats = [[{"role": "user", "content": prompt}] for prompt in PROMPTS]
+    for chat, wanted in zip(chats, checks.direct_chats(chats, max_tokens=24), strict=True):
+        whole = own.create(input=chat, **fields)
+        checks.equal("text", whole.output_text, wanted)
+        *_, last = events = list(own.create(input=chat, **fields, stream=True))
+        deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+        checks.equal("streamed text", "".join(deltas), wanted)
+        checks.equal("last event", last.type, f"response.{whole.status}")
+        checks.equal("streamed usage", last.response.usage.total_tokens, whole.usage.total_tokens)
+        again = [*chat, *whole.output, {"role": "user", "content": "Go on."}]
+        checks.holds("next turn", own.create(input=again, **fields).usage.input_tokens > whole.usage.input_tokens)
+    with own.stream(input="Hi", instructions="Answer briefly.", model=MODEL, temperature=0) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        checks.equal("text of the helper", stream.get_final_response().output_text, text)
+    for what, changed, param in (
+        ("background", {"background": True}, "background"),
+        ("a tool of OpenAI's", {"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ("storing", {"store": True}, "store"),
+    ):
+        try:
+            own.create(input="Hi", **fields | changed)
+        except openai.BadRequestError as error:
+            checks.equal(f"parameter of {what}", error.param, param)
+        else:
+            checks.holds(what, False, "no error")
+
+
 def completions(checks: Checks) -> None:
     """Completions of several prompts, whole and streamed, of token ids, and with echo."""
     own = client(checks).completions
@@ -132,8 +163,7 @@ def errors(checks: Checks) -> None:
             checks.holds(what, False, "no error")
     call = client(checks, api_key="wrong").models.list
     checks.raises("a wrong key", openai.AuthenticationError, "key", call)
-    call = own.responses.create
-    checks.raises("an unknown route", openai.NotFoundError, "/v1/responses", lambda: call(model=MODEL, input="Hi"))
+    checks.raises("an unknown route", openai.NotFoundError, "/v1/files", own.files.list)
     try:
         own.chat.completions.create(**fields | {"messages": long})
     except openai.BadRequestError as error:
@@ -178,4 +208,4 @@ def raw(checks: Checks) -> None:
 
 
 if __name__ == "__main__":
-    main(version("openai"), chats, completions, embeddings, models, errors, concurrent, raw)
+    main(version("openai"), chats, responses, completions, embeddings, models, errors, concurrent, raw)

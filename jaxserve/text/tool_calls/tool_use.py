@@ -83,6 +83,11 @@ class ToolUse:
         return next(tool["function"]["parameters"] for tool in self.tools if tool["function"]["name"] == name)
 
 
+def forces_calls(tools: Any, choice: Any) -> bool:
+    """Whether the fields of a body, unchecked, hold answers to calls."""
+    return bool(tools) and choice not in (None, NONE, AUTO)
+
+
 def _read_choice(choice: Any) -> tuple[str, str | None]:
     """The word, and the name of a function."""
     if choice is None:

@@ -5,7 +5,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -51,7 +51,8 @@ STEPS = """## Steps
 
 A step tells the grammar process which token each of so many sequences has got, and returns their masks and forced
 tokens. The sequences have all nine kinds of constraints; one that ends is replaced. *Wall* is elapsed time of
-`Matchers.advance`, *CPU* the processor time of both processes for a row. Threads that computed masks: {threads}."""
+`Matchers.advance`, which other processes on the machine lengthen; *CPU* is the processor time of both processes for a
+row. Threads that computed masks: {threads}."""
 OTHERS = """## Start and compilation
 
 *Start* is the time from starting a process to its first mask. *Compilation* is the time of a check of a constraint
@@ -85,8 +86,13 @@ def _tokenizer(model: str) -> Tokenizer:
         file.close()
 
 
+def quantiles(values: Sequence[float]) -> list[float]:
+    """The median, the 99th percentile and the highest."""
+    return [round(float(np.quantile(values, q)), 9) for q in (0.5, 0.99, 1)]
+
+
 def mask_times_us(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_texts: int) -> dict[str, list[float]]:
-    """Kind of constraint → the time of each mask; computed in this process, without messages."""
+    """Kind of constraint → quantiles of the time of a mask; computed in this process, without messages."""
     tokens = CanonicalTokenizer(vocabulary.token_bytes, vocabulary.vocab_size, vocabulary.tokenizer_json)
     backend = LLTokenizer(cast(Any, tokens))
     row = np.zeros(vocabulary.num_row_words, np.uint32)
@@ -102,7 +108,8 @@ def mask_times_us(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_texts
                 matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
                 times.append((time.thread_time() - begin_s) * 1e6)
                 assert matcher.consume_token(token), (name, matcher.get_error())
-    return found
+    found["all"] = list(itertools.chain(*found.values()))
+    return {name: quantiles(times) for name, times in found.items()}
 
 
 def texts(tokenizer: Tokenizer) -> Iterator[tuple[StructuredOutputsParams, list[int]]]:
@@ -113,7 +120,7 @@ def texts(tokenizer: Tokenizer) -> Iterator[tuple[StructuredOutputsParams, list[
 
 
 def step_times(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_rows: int, args: Any) -> dict[str, Any]:
-    """Seconds of each step, processor time of a row in µs, and how many tokens were forced and drawn."""
+    """Quantiles of a step's seconds, processor time of a row in µs, and how many tokens were forced and drawn."""
     matchers = Matchers(vocabulary)
     source, numbers = texts(tokenizer), itertools.count()
     left: dict[int, list[int]] = {}
@@ -128,11 +135,12 @@ def step_times(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_rows: in
             left[sequence_id], new[sequence_id] = ids, ()
         while not all(matchers.is_ready(i) for i in left):
             time.sleep(0.001)
-        before_s, begin_s = _cpu_s(matchers), time.perf_counter()
+        theirs_s, own_s, begin_s = _cpu_s(matchers), time.process_time(), time.perf_counter()
         found = matchers.advance(new)
+        elapsed_s, own_s = time.perf_counter() - begin_s, time.process_time() - own_s
         if step >= args.skipped:
-            wall_s.append(time.perf_counter() - begin_s)
-            cpu_s += _cpu_s(matchers) - before_s
+            wall_s.append(elapsed_s)
+            cpu_s += own_s + _cpu_s(matchers) - theirs_s
         new = {}
         for sequence_id, row in found.items():
             assert row.error is None, row.error
@@ -148,15 +156,15 @@ def step_times(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_rows: in
             num_drawn += 1
     matchers.close()
     row_us = cpu_s / len(wall_s) / num_rows * 1e6
-    return {"wall_s": wall_s, "row_us": row_us, "forced": num_forced, "drawn": num_drawn}
+    return {"wall_s": quantiles(wall_s), "row_us": row_us, "forced": num_forced, "drawn": num_drawn}
 
 
 def _cpu_s(matchers: Matchers) -> float:
-    """Processor time of this process and the grammar process so far."""
+    """Processor time of the grammar process so far."""
     process = matchers._process._process  # pyright: ignore[reportPrivateUsage]
     assert process is not None
     threads = Path(f"/proc/{process.process.pid}/task").glob("*/schedstat")
-    return time.process_time() + sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def start_and_compile_s(vocabulary: GrammarVocabulary) -> tuple[dict[str, float], list[float]]:
@@ -182,7 +190,7 @@ def start_and_compile_s(vocabulary: GrammarVocabulary) -> tuple[dict[str, float]
             compiler.check(StructuredOutputsParams(**params))
             times.append(time.perf_counter() - begin_s)
     compiler.close()
-    return {"masks": masks_s, "checks": check_s}, times
+    return {"masks": masks_s, "checks": check_s}, quantiles(times)
 
 
 def page(record: dict[str, Any], args: argparse.Namespace, argv: list[str]) -> str:
@@ -196,21 +204,18 @@ def page(record: dict[str, Any], args: argparse.Namespace, argv: list[str]) -> s
     )
     masks = [["constraint", *(f"{model}: {q}" for model in MODELS for q in ("50 %", "99 %", "most"))]]
     for name in [*CASES, "all"]:
-        cells: list[str] = []
-        for found in record["masks"].values():
-            times = list(itertools.chain(*found.values())) if name == "all" else found[name]
-            cells += [f"{np.quantile(times, q):,.0f}" for q in (0.5, 0.99, 1)]
-        masks.append([name, *cells])
+        times = itertools.chain(*(found[name] for found in record["masks"].values()))
+        masks.append([name, *(f"{time_us:,.0f}" for time_us in times)])
     steps = [["vocabulary, rows", "wall, 50 % (ms)", "wall, 99 % (ms)", "CPU of a row (µs)", "forced of all tokens"]]
     for name, found in record["steps"].items():
-        wall = [f"{np.quantile(found['wall_s'], q) * 1e3:.2f}" for q in (0.5, 0.99)]
+        wall = [f"{seconds * 1e3:.2f}" for seconds in found["wall_s"][:2]]
         share = found["forced"] / (found["forced"] + found["drawn"])
         steps.append([name, *wall, f"{found['row_us']:.0f}", f"{share:.0%}"])
     others = [["", *MODELS]]
     for heading, key in (("start of the masks' process (s)", "masks"), ("start of the checks' process (s)", "checks")):
         others.append([heading, *(f"{found[key]:.2f}" for found in record["start"].values())])
-    for heading, q in (("compilation, 50 % (ms)", 0.5), ("compilation, 99 % (ms)", 0.99)):
-        others.append([heading, *(f"{np.quantile(times, q) * 1e3:.1f}" for times in record["compile"].values())])
+    for i, heading in enumerate(("compilation, 50 % (ms)", "compilation, 99 % (ms)")):
+        others.append([heading, *(f"{times[i] * 1e3:.1f}" for times in record["compile"].values())])
     threads = STEPS.format(threads=max(1, min(8, (os.cpu_count() or 1) // 2)))
     tables = [MASKS, as_markdown(masks), threads, as_markdown(steps), OTHERS, as_markdown(others)]
     return document([INTRODUCTION, facts, *tables])

@@ -152,18 +152,18 @@ def test_a_sequence_at_which_every_process_fails_ends_alone(processes):
 
 
 def test_a_grammar_that_compiles_for_too_long_ends_alone(processes):
-    matchers = Matchers(vocabulary(), compile_limit_s=1.0)
+    matchers = Matchers(vocabulary(), compile_limit_s=0.5)
     matchers.start(0, LETTERS, EOS_IDS)
     first = matchers.advance({0: ()})[0]
     matchers.start(1, SLOW, EOS_IDS)
     while not matchers.is_ready(1):  # other sequences go on meanwhile
         assert content(matchers.advance({0: (A,)})[0]) == content(first)
-    assert matchers.advance({1: ()})[1].error == "the grammar took too long to compile: more than 1 s"
+    assert matchers.advance({1: ()})[1].error == "the grammar took too long to compile: more than 0.5 s"
     assert content(matchers.advance({0: (A,)})[0]) == content(first)
     matchers.drop(1)
     matchers.start(1, SLOW, EOS_IDS)
     found = matchers.advance({0: (), 1: ()})
-    assert (found[0].error, found[1].error) == (None, "the grammar took too long to compile: more than 1 s")
+    assert (found[0].error, found[1].error) == (None, "the grammar took too long to compile: more than 0.5 s")
     matchers.close()
 
 

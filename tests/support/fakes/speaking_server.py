@@ -22,7 +22,8 @@ class OpenMatchers:
         self.started: list[StructuredOutputsParams] = []
 
     def start(self, sequence_id, params, eos_ids, *, forces) -> None:
-        self.started.append(params)
+        if sequence_id >= 0:  # the others are trials, which compile a grammar before a sequence needs it
+            self.started.append(params)
 
     def is_ready(self, sequence_id) -> bool:
         return True

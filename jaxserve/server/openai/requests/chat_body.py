@@ -10,6 +10,7 @@ from jaxserve.server.openai.requests.generation_fields import SamplingFields
 from jaxserve.server.openai.requests.template_fields import Messages, TemplateFields
 from jaxserve.text.chat_messages import text_of
 from jaxserve.text.tool_calls.tool_schema import CHOICE_SCHEMA
+from jaxserve.text.tool_calls.tool_use import forces_calls
 
 ToolChoice = Annotated[Any, WithJsonSchema(CHOICE_SCHEMA)]
 
@@ -40,6 +41,10 @@ class ChatBody(TemplateFields, SamplingFields):
             raise ApiError(400, "top_logprobs needs logprobs=true", param="top_logprobs")
         if self.max_completion_tokens is not None and self.max_tokens not in (None, self.max_completion_tokens):
             raise ApiError(400, "max_tokens and max_completion_tokens differ: send one", param="max_completion_tokens")
+
+    @property
+    def constraint_field(self) -> str:
+        return "tools" if forces_calls(self.tools, self.tool_choice) else super().constraint_field
 
     def last_content(self, role: str) -> str:
         """The text of the last rendered message if it has the role `role`, else empty."""

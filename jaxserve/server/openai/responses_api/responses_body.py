@@ -22,6 +22,7 @@ from jaxserve.server.openai.responses_api.input_item_schema import input_schema
 from jaxserve.server.openai.responses_api.input_items import Item, checked_items
 from jaxserve.server.openai.responses_api.text_format import PATH, TextConfig
 from jaxserve.server.openai.responses_api.unbuilt_fields import INSTEAD, NEUTRAL
+from jaxserve.text.tool_calls.tool_use import forces_calls
 
 LOGPROBS = "message.output_text.logprobs"
 MAX_METADATA, MAX_KEY_CHARS, MAX_VALUE_CHARS = 16, 64, 512  # OpenAI's limits
@@ -105,6 +106,10 @@ class ResponsesBody(GenerationFields):
     def has_logprobs(self) -> bool:
         """Whether the text's tokens come with their log-probabilities."""
         return LOGPROBS in (self.include or ())
+
+    @property
+    def constraint_field(self) -> str:
+        return "tools" if forces_calls(self.tools, self.tool_choice) else super().constraint_field
 
     @property
     def has_format(self) -> bool:

@@ -8,6 +8,8 @@ import pytest
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.jaxserve.text.small_vocab import byte_level
 from tests.support.fakes.fake_llm import PLAIN_TEMPLATE, Speaker, all_pages_are_back, fake_llm
+from tests.support.fakes.real_grammars import engines_with_grammars
+from tests.support.fakes.speaking_server import speaking
 from tests.support.serving.http_server import NAME, running
 from tests.support.serving.response_schemas import check_error, check_stream, check_whole
 
@@ -34,9 +36,9 @@ ANSWERS: dict[int, tuple[str | None, list[tuple[str, str]]]] = {
 
 @pytest.fixture(scope="module")
 def server():
-    with running(fake_llm(Speaker(264, said=SAID), template=HERMES, max_model_len=320)) as server:
-        yield server
-    assert all_pages_are_back(server.llm)
+    with speaking(*SAID, template=HERMES) as spoken:
+        yield spoken.server
+    assert all_pages_are_back(spoken.server.llm)
 
 
 def whole(server, **fields: Any) -> dict[str, Any]:
@@ -82,13 +84,12 @@ def joined(chunks: list[dict[str, Any]], index: int = 0) -> tuple[dict[str, Any]
 
 
 @pytest.mark.parametrize("seed", ANSWERS)
-@pytest.mark.parametrize("choice", [None, "auto"])
-def test_calls_are_found_whole_and_streamed(server, seed, choice):
-    (found,) = whole(server, seed=seed, tool_choice=choice)["choices"]
+def test_calls_are_found_whole_and_streamed(server, seed):
+    (found,) = whole(server, seed=seed, tool_choice="auto")["choices"]
     assert said(found["message"]) == ANSWERS[seed]
     reason = "tool_calls" if ANSWERS[seed][1] else "stop"
     assert found["finish_reason"] == reason
-    message, ended = joined(streamed(server, seed=seed, tool_choice=choice))
+    message, ended = joined(streamed(server, seed=seed))
     assert (said(message), ended) == (ANSWERS[seed], reason)
 
 
@@ -165,6 +166,44 @@ def test_a_named_function_is_its_arguments(server):
     assert (said(message), reason) == ((None, [("add", '{"a": 3}')]), "tool_calls")
 
 
+def test_a_form_of_its_own_does_not_go_with_calls_that_are_required(server):
+    error = check_error(
+        server.post(PATH, {**ASK, "tool_choice": "required", "response_format": {"type": "json_object"}}).text
+    )
+    assert error["param"] == "tool_choice"
+
+
+CHOOSE = {"type": "object", "properties": {"a": {"enum": [1, 22]}}, "required": ["a"], "additionalProperties": False}
+CHOICES = [{"type": "function", "function": {"name": name, "parameters": CHOOSE}} for name in ("one", "two")]
+
+
+@pytest.fixture(scope="module")
+def grammars():
+    """A model that draws at random among what a grammar allows."""
+    with engines_with_grammars() as engine, running(engine(template=HERMES, max_model_len=320)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "two"}}])
+def test_random_draws_that_grammars_hold_are_calls_that_follow_the_schemas(grammars, choice):
+    for seed in range(4):
+        body = {"tools": CHOICES, "tool_choice": choice, "seed": seed, "parallel_tool_calls": False}
+        answer = whole(grammars, **body)["choices"][0]
+        content, ((name, arguments),) = said(answer["message"])
+        assert (content, answer["finish_reason"]) == (None, "tool_calls")
+        assert name in ("one", "two") if choice == "required" else name == "two"
+        assert json.loads(arguments) in ({"a": 1}, {"a": 22})
+        assert said(joined(streamed(grammars, **body))[0]) == (None, [(name, arguments)])
+
+
+def test_a_schema_that_no_grammar_can_hold_is_refused_as_a_tool_s(grammars):
+    impossible = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": impossible}}]
+    answer = grammars.post(PATH, {**ASK, "tools": tools, "tool_choice": "required"})
+    assert (answer.status_code, check_error(answer.text)["param"]) == (400, "tools")
+    assert grammars.post(PATH, {**ASK, "tools": tools, "max_tokens": 1}).status_code == 200  # the model's own choice
+
+
 def test_a_call_that_is_cut_off_ends_by_length(server):
     (found,) = whole(server, seed=CALLS, max_tokens=len(ONE) - 20)["choices"]
     (_, ((name, arguments),)) = said(found["message"])
@@ -236,19 +275,13 @@ def test_completions_take_no_tools(server):
 
 @pytest.mark.parametrize("options", [{"enable_auto_tool_choice": False}, {"tool_call_parser": "none"}])
 def test_a_server_may_leave_the_choice_to_clients_alone(options):
-    with running(fake_llm(Speaker(264, said=SAID), template=HERMES, max_model_len=320), **options) as server:
+    with speaking(*SAID, template=HERMES, **options) as spoken:
+        server = spoken.server
         for choice in (None, "auto"):
             assert check_error(server.post(PATH, {**ASK, "tool_choice": choice}).text)["param"] == "tool_choice"
         assert said(whole(server, seed=CALLS, tool_choice="none")["choices"][0]["message"]) == (ONE, [])
         (found,) = whole(server, seed=LIST, tool_choice="required")["choices"]
         assert len(found["message"]["tool_calls"]) == 2
-
-
-def test_tools_are_refused_where_the_template_does_not_show_them():
-    with running(fake_llm(template="{{ messages[0].content }}")) as server:
-        error = check_error(server.post(PATH, ASK).text)
-        assert error["param"] == "tools"
-        assert "does not show tools" in error["message"]
 
 
 MARK = 262  # a special token
@@ -275,11 +308,10 @@ def test_marks_that_are_special_tokens_are_seen_but_not_shown():
         assert "[TOOL_CALLS]" not in plain
 
 
-def test_every_format_may_be_chosen_by_name():
+def test_a_format_may_be_chosen_by_name():
     answer = "[add(a=1), now()]"
-    llm = fake_llm(Speaker(264, said=(answer,)), template=HERMES, max_model_len=320)
-    with running(llm, tool_call_parser="pythonic") as server:
-        (found,) = whole(server, seed=0)["choices"]
+    with speaking(answer, template=HERMES, tool_call_parser="pythonic") as spoken:
+        (found,) = whole(spoken.server, seed=0)["choices"]
         assert said(found["message"]) == (None, [("add", '{"a": 1}'), ("now", "{}")])
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from jaxserve.text.parsing.answer_format import AnswerFormat
 from jaxserve.text.reasoning.reasoning_tags import REASONING_TAGS, tags_of_template
+from tests.jaxserve.text.parsing.parsed_answers import divisions, parsed
 from tests.support.golden_tokenizers import template_of
-from tests.support.parsed_answers import divisions, parsed
 
 QWEN, R1 = REASONING_TAGS["qwen3"], REASONING_TAGS["deepseek_r1"]
 # The tags, the end of the prompt, the answer, its reasoning, its content.

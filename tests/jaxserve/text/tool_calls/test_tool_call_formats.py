@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from jaxserve.text.parsing.answer_format import AnswerFormat
 from jaxserve.text.reasoning.reasoning_tags import REASONING_TAGS
 from jaxserve.text.tool_calls.tool_call_formats import TOOL_CALL_FORMATS, format_of_template
+from tests.jaxserve.text.parsing.parsed_answers import NAMES, called, divisions, parsed
 from tests.support.golden_tokenizers import template_of
-from tests.support.parsed_answers import NAMES, called, divisions, parsed
 
 PARIS, ADD = '{"location": "Paris, France"}', '{"a": 1, "b": [2.5, null, {"c": "}"}]}'
 WEATHER = ("get_weather", PARIS)
