@@ -18,7 +18,7 @@ NUM_ASKED = 12
 
 class Step(BaseModel):
     explanation: str = Field(max_length=30)
-    output: int
+    output: int = Field(ge=-1000, le=1000)
 
 
 class Answer(BaseModel):

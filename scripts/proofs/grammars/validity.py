@@ -1,6 +1,7 @@
 """Whether texts that a JSON schema binds are valid, by a validator that knows nothing of grammars."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -77,18 +78,21 @@ def verdict(schema: Any, text: str, finish_reason: str | None) -> str:
 
 
 def _validator(schema: Any) -> Any:
-    """Formats count. RFC 3339 has a year 0, Python's dates begin with 1: it is checked as another leap year."""
+    """Formats count. The grammar of RFC 3339 has a year 0, and a second 60 in any minute; the validator's dates have
+    neither, and they are checked as another leap year and as a second before."""
     from jsonschema import Draft202012Validator, FormatChecker
 
     checker = FormatChecker(())
     checker.checkers = dict(Draft202012Validator.FORMAT_CHECKER.checkers)
     if missing := {*FORMATS} - {*checker.checkers}:
         raise SystemExit(f"formats {missing} are not checked: install jsonschema[format]")
-    for name in ("date", "date-time"):
+    for name in ("date", "date-time", "time"):
         is_date, raises = checker.checkers[name]
-        checker.checkers[name] = (partial(_with_year, is_date), raises)
+        checker.checkers[name] = (partial(_by_grammar, is_date), raises)
     return Draft202012Validator(schema, format_checker=checker)
 
 
-def _with_year(is_date: Callable[[object], bool], value: object) -> bool:
-    return is_date(f"0004{value[4:]}" if isinstance(value, str) and value.startswith("0000-") else value)
+def _by_grammar(is_date: Callable[[object], bool], value: object) -> bool:
+    if isinstance(value, str):
+        value = re.sub(r"(\d\d:\d\d):60", r"\1:59", re.sub("^0000-", "0004-", value))
+    return is_date(value)
