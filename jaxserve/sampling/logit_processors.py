@@ -38,8 +38,7 @@ def process_logits(
     slots: SlotState,
 ) -> Float[Array, "S V"]:
     """The logits to draw from; positions[s] is the index of the next token in its sequence."""
-
-    is_changed = batch.has_edits | batch.has_penalties
+    is_changed = batch.has_own_processor
     (changed,) = jnp.nonzero(is_changed, size=len(logits), fill_value=0)
 
     def change_one(i: Array, logits: Array) -> Array:

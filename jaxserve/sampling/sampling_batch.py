@@ -40,8 +40,13 @@ class SamplingBatch:
     drafts: Int32[Array, "S N"] | None = None  # precede the drawn token, not counted yet; ids from V on: none
 
     @property
+    def has_own_processor(self) -> Bool[Array, " S"]:
+        """Rows that are changed one by one."""
+        return self.has_edits | self.has_penalties
+
+    @property
     def has_processor(self) -> Bool[Array, " S"]:
-        return (self.mask_row != 0) | self.has_edits | self.has_penalties
+        return (self.mask_row != 0) | self.has_own_processor
 
 
 def read_rows(rows: Int32[Array, "S C"]) -> SamplingBatch:
