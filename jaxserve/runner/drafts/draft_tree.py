@@ -61,7 +61,7 @@ def with_chains(drafts: Drafts, is_chain: Bool[Array, "S"]) -> Drafts:
     num_drafts = drafts.tokens.shape[1]
     draft = jnp.arange(num_drafts, dtype=jnp.int32)
     is_sibling = drafts.parents[:, :, None] == drafts.parents[:, None]
-    is_first = ~jnp.any(is_sibling & (draft[:, None] > draft)[None], axis=2)
+    is_first = ~jnp.any(is_sibling & (draft[:, None] > draft[None])[None], axis=2)
     is_on_path = jnp.all(is_first[:, None] | ~ancestors(drafts)[:, 1:, 1:], axis=2)
     is_on_path &= draft[None] < drafts.num[:, None]
     path = jnp.argsort(~is_on_path, axis=1, stable=True)  # by number, which is by depth

@@ -97,7 +97,8 @@ class LateNodeRows:
 
     def complete(self, outcome: StepOutcome, k: int) -> StepOutcome:
         """As `LateRows.complete`."""
-        assert (counts := outcome.drafts) is not None
+        counts = outcome.drafts
+        assert counts is not None
         found = np.asarray(self.output).reshape(-1, 2 + self.width)[self.rows]
         num_tokens, is_bad, tokens = found[:, 0], found[:, 1], found[:, 2:]
         outcome = outcome.widened(int(num_tokens.max()))
