@@ -98,7 +98,7 @@ class FakeRunner:
         return plan.step_id
 
     def late_drafts(self, ticket: int) -> list[list[int]]:
-        """Drafts of the last step's late rows: what the model would draw without their masks, or something else."""
+        """Drafts of the last step's late rows: what the model would draw by other masks, or something else."""
         plan, _ = self._in_flight[-1]
         _check(plan.step_id == ticket and self._num_undrawn, f"late rows of step {ticket} are not to be drawn")
         return [self._late_drafts[row] for row in plan.late_rows.tolist()]
@@ -231,9 +231,10 @@ class FakeRunner:
         return drawn, drafts, scored
 
     def _draft_late(self, plan: StepPlan, row: int, room: int) -> list[int]:
-        """Drafts of a late row, appended to its slot."""
+        """Drafts of a late row, appended to its slot: drawn by the mask of the token before, or by none."""
         slot, drafts, fields = int(plan.slots[row]), list[int](), plan.sampling[row].copy()
-        fields[SAMPLING_INDEX["mask_row"]] = 0
+        if mix(self._prefix(slot)) % 8 > 3:
+            fields[SAMPLING_INDEX["mask_row"]] = 0
         num_drafts = min(int(plan.max_drafts[row]), room - 1)
         for i in range(mix(self._prefix(slot)) % (num_drafts + 1) if num_drafts else 0):
             token = self._draw(plan, row, fields) or 0
