@@ -88,7 +88,7 @@ class Server:
 
     def _along(self, message: Message) -> Message:
         self._table.masks.grow(message["num_rows"])
-        return {"num_legal": self._table.along(message["id"], message["drafts"])}
+        return {"num_legal": self._table.along(message["drafts"])}
 
     def _start_each(self) -> None:
         with _end_on_errors():

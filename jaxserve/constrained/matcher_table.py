@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from time import thread_time
 from typing import Any
 
@@ -68,19 +69,19 @@ class MatcherTable:
         for item, (_, drawn) in zip(items, tokens, strict=True):
             item.consume(drawn or (), self.end_id)
             forced.append(item.take_forced() if item.forces and drawn is not None else [])
-        self.fill(items, 0)
+        self.fill(items, range(len(items)))
         return [
             [ids, item.error is None and item.matcher.is_stopped(), item.error]
             for ids, item in zip(forced, items, strict=True)
         ]
 
-    def fill(self, items: Sequence[SequenceMatcher], first_row: int) -> None:
-        """Compute masks, side by side, into rows from the first on."""
+    def fill(self, items: Sequence[SequenceMatcher], rows: Sequence[int]) -> None:
+        """Compute masks, side by side, into these rows."""
         masks = self.masks
-        jobs = [(item.matcher, row) for row, item in enumerate(items, first_row) if item.error is None]
+        jobs = [(item.matcher, row) for row, item in zip(rows, items, strict=True) if item.error is None]
         if jobs:
             self._executor.unsafe_compute_mask_ptr(jobs, masks.address, masks.row_bytes, masks.num_rows)
-        for row, item in enumerate(items, first_row):
+        for row, item in zip(rows, items, strict=True):
             if item.error is None and item.matcher.is_error():
                 item.error = error_of(item.matcher)
             if item.error is not None:
@@ -93,19 +94,28 @@ class MatcherTable:
             if item.has_text_ends and not may_end and masks.is_empty(row):
                 item.error = DEAD_END
 
-    def along(self, sequence_id: int, drafts: Sequence[int]) -> int:
-        """How many drafts are legal one after the other. Rows get the masks before the first and after each of them;
-        the matcher is left where it is."""
-        item = self.matchers[sequence_id]
-        self.fill([item], 0)
-        if item.error is not None:
-            return 0
-        ahead = replace(item, matcher=item.matcher.deep_copy())
-        for row, token in enumerate(drafts):
-            if not 0 <= token < self.end_id or token in item.eos_ids or not self.masks.has(row, token):
-                return row
-            ahead.consume([token], self.end_id)
-            self.fill([ahead], row + 1)
-            if ahead.error is not None:
-                return row
-        return len(drafts)
+    def along(self, drafts: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
+        """How many drafts of each sequence are legal one after the other. Rows get the masks before the first and after
+        each of them, 1 + N for N drafts, sequence after sequence; the matchers are left where they are."""
+        items = [self.matchers[sequence_id] for sequence_id, _ in drafts]
+        rows = list(accumulate((1 + len(tokens) for _, tokens in drafts), initial=0))[:-1]
+        self.fill(items, rows)
+        counts = [0] * len(items)
+        going = [k for k, item in enumerate(items) if item.error is None]
+        ahead = {k: replace(items[k], matcher=items[k].matcher.deep_copy()) for k in going if drafts[k][1]}
+        for depth in range(max((len(tokens) for _, tokens in drafts), default=0)):
+            for k in list(ahead):
+                tokens = drafts[k][1]
+                if depth < len(tokens) and self._allows(rows[k] + depth, items[k], tokens[depth]):
+                    ahead[k].consume([tokens[depth]], self.end_id)
+                else:
+                    del ahead[k]
+            self.fill(list(ahead.values()), [rows[k] + depth + 1 for k in ahead])
+            ahead = {k: item for k, item in ahead.items() if item.error is None}
+            for k in ahead:
+                counts[k] += 1
+        return counts
+
+    def _allows(self, row: int, item: SequenceMatcher, token: int) -> bool:
+        """Whether a token may follow without ending the text."""
+        return 0 <= token < self.end_id and token not in item.eos_ids and self.masks.has(row, token)

@@ -7,6 +7,7 @@ sequence's constraint and its tokens.
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -98,21 +99,25 @@ class Matchers:
             found |= self._advance(_without_new({i: tokens[i] for i in again}))
         return found
 
-    def along(self, sequence_id: int, drafts: Sequence[int]) -> tuple[int, list[np.ndarray]]:
-        """How many drafts are allowed, one after the other, and the masks before the first draft and after each of
-        those. A draft that differs from a forced token, or that ends the text, is not. The sequence stays where it is:
-        after its last `advance`."""
+    def along(self, drafts: Mapping[int, Sequence[int]]) -> dict[int, tuple[int, list[np.ndarray]]]:
+        """Of each sequence: how many drafts are allowed, one after the other, and the masks before the first draft and
+        after each of those. A draft that differs from a forced token, or that ends the text, is not. The sequences stay
+        where they are: after their last `advance`. One message each way for all."""
         try:
             if not self._process.is_running:
                 self._process.restart()
-            return self._along(sequence_id, drafts)
+            return self._along(drafts)
         except LostProcess:
             self._process.restart()
-        try:
-            return self._along(sequence_id, drafts)
-        except LostProcess as error:
-            self._process.fail(sequence_id, error)
-            return self._along(sequence_id, drafts)
+        found: dict[int, tuple[int, list[np.ndarray]]] = {}
+        for sequence_id, tokens in drafts.items():  # one by one, as in `_advance`
+            try:
+                found |= self._along({sequence_id: tokens})
+            except LostProcess as error:
+                self._process.fail(sequence_id, error)
+                self._process.restart()
+                found |= self._along({sequence_id: tokens})
+        return found
 
     def drop(self, sequence_id: int) -> None:
         """Forget a sequence."""
@@ -161,12 +166,17 @@ class Matchers:
             found[sequence_id] = Advance((), self._nothing, False, sequences[sequence_id].error)
         return found
 
-    def _along(self, sequence_id: int, drafts: Sequence[int]) -> tuple[int, list[np.ndarray]]:
-        self._process.wait_for([sequence_id])
-        if self._process.sequences[sequence_id].error is not None:
-            return 0, [self._nothing]
-        answer = self._process.ask("along", len(drafts) + 1, id=sequence_id, drafts=list(drafts))
-        return answer["num_legal"], [self._mask(row) for row in range(answer["num_legal"] + 1)]
+    def _along(self, drafts: Mapping[int, Sequence[int]]) -> dict[int, tuple[int, list[np.ndarray]]]:
+        self._process.wait_for(drafts)
+        live = [(i, list(tokens)) for i, tokens in drafts.items() if self._process.sequences[i].error is None]
+        found = {i: (0, [self._nothing]) for i in drafts}
+        if not live:
+            return found
+        firsts = list(accumulate((1 + len(tokens) for _, tokens in live), initial=0))
+        counts: list[int] = self._process.ask("along", firsts[-1], drafts=live)["num_legal"]
+        for (sequence_id, _), first, count in zip(live, firsts, counts, strict=False):
+            found[sequence_id] = count, [self._mask(row) for row in range(first, first + count + 1)]
+        return found
 
     def _mask(self, row: int) -> np.ndarray:
         words = np.frombuffer(self._process.masks.memory, np.uint32).reshape(-1, self._vocabulary.num_row_words)

@@ -94,6 +94,11 @@ class Buckets:
         """Rounds of a step in which all rows decode."""
         return self.decode[0].max_rounds
 
+    @property
+    def most_drafts(self) -> int:
+        """The most drafts of all rows of a round together."""
+        return max((bucket.num_tokens - bucket.num_rows for bucket in self.verify), default=0)
+
     def all(self) -> list[Bucket]:
         return [*self.decode, *self.mixed, *self.verify]
 

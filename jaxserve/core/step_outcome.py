@@ -1,6 +1,6 @@
 """Host: `StepOutcome`: the results of one step, which the runner returns to the scheduler."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,16 @@ class TopLogprobs:
     ranks: np.ndarray  # int32[R]: 1 is the likeliest
     top_ids: np.ndarray  # int32[R, K]
     top: np.ndarray  # float32[R, K]
+
+    def widened(self, width: int, new_width: int) -> "TopLogprobs":
+        """Of rows with `width` entries each, with as many more as make `new_width`, which hold zeros."""
+
+        def wide(table: np.ndarray) -> np.ndarray:
+            by_row = table.reshape(-1, width, *table.shape[1:])
+            padding = [(0, 0), (0, new_width - width), *[(0, 0)] * (table.ndim - 1)]
+            return np.pad(by_row, padding).reshape(-1, *table.shape[1:])
+
+        return TopLogprobs(wide(self.chosen), wide(self.ranks), wide(self.top_ids), wide(self.top))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +53,15 @@ class StepOutcome:
     prompt_logprobs: TopLogprobs | None = None
     pooled: np.ndarray | None = None  # float32[S, D]
     drafts: DraftCounts | None = None
+
+    def widened(self, width: int) -> "StepOutcome":
+        """The same, with room for at least so many tokens of each row, in arrays of its own."""
+        old = self.tokens.shape[1]
+        padding = ((0, 0), (0, max(0, width - old)))
+        return replace(
+            self,
+            num_tokens=self.num_tokens.copy(),
+            tokens=np.pad(self.tokens, padding),
+            is_bad=np.pad(self.is_bad, padding),
+            logprobs=None if self.logprobs is None else self.logprobs.widened(old, max(old, width)),
+        )

@@ -10,16 +10,26 @@ from jaxserve.core.row_layout import SAMPLING_INDEX
 
 
 @dataclass(frozen=True, slots=True)
+class LateDrafts:
+    """Of the rows of a `LateDraw`: how many of their drafts may be accepted, and by what each node is masked."""
+
+    num: np.ndarray  # int32[L]
+    mask_rows: np.ndarray  # int32[L, W]: after the row's own token and each of its drafts; 0 behind those that may be
+
+
+@dataclass(frozen=True, slots=True)
 class LateDraw:
     """What the late rows of a step draw, and by which parameters; ops are made before it.
 
-    rows: those of `StepPlan.late_rows` that draw. Other late rows draw nothing.
+    rows: those of `StepPlan.late_rows` that draw. Other late rows draw nothing. drafts: None where no row of the step
+    has such.
     """
 
     rows: np.ndarray  # int64[L]
     slots: np.ndarray  # int32[L]
     sampling: np.ndarray  # int32[L, len(SAMPLING_FIELDS)]
     ops: tuple[DeviceOp, ...]
+    drafts: LateDrafts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,13 @@ class StepPlan:
         """These late rows draw nothing: what follows is known by now."""
         self.samples[rows] = False
 
+    def limit_tokens(self, rows: np.ndarray, max_tokens: np.ndarray) -> np.ndarray:
+        """These rows draw no more than so many tokens, as is known by now; returns by how many fewer than planned."""
+        kept = np.minimum(self.max_tokens[rows], max_tokens)
+        fewer = self.max_tokens[rows] - kept
+        self.max_tokens[rows] = kept
+        return fewer
+
     def ops_of[T](self, kind: type[T]) -> list[T]:
         """Those of one kind."""
         return [op for op in self.ops if isinstance(op, kind)]
@@ -88,6 +105,11 @@ class StepPlan:
         """Whether a row needs log-probabilities of the tokens that it draws."""
         column = SAMPLING_INDEX["num_logprobs"]
         return len(self.extra_rows) > 0 and bool((self.sampling[self.extra_rows, column] >= 0).any())
+
+    @property
+    def has_late_drafts(self) -> bool:
+        """Whether a late row may have drafts."""
+        return bool((self.max_drafts[self.late_rows] > 0).any())
 
     @property
     def has_pooled(self) -> bool:

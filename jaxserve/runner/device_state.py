@@ -39,7 +39,8 @@ class DeviceState:
 class SlotSizes:
     """Sizes of the state of all slots. vocab_width: of the vocabulary on the device. d_model, dtype: of hidden states.
     history_len: positions of the history; 0: there is none. has_draft_model: it keeps KV of its own.
-    num_earlier_tokens: of ended sequences; 0: none are kept. num_features: of a token, for drafts."""
+    num_earlier_tokens: of ended sequences; 0: none are kept. num_features: of a token, for drafts.
+    num_draft_masks: of drafts of late rows, in addition to those of slots."""
 
     num_slots: int
     vocab_width: int
@@ -49,6 +50,7 @@ class SlotSizes:
     has_draft_model: bool = False
     num_earlier_tokens: int = 0
     num_features: int = 0
+    num_draft_masks: int = 0
 
 
 def init_state(layout: KVLayout, num_pages: int, sizes: SlotSizes, mesh: Mesh) -> DeviceState:
@@ -64,7 +66,7 @@ def init_slots(sizes: SlotSizes) -> DeviceState:
         kv=cast(Any, None),
         last_tokens=jnp.zeros(rows, jnp.int32),
         lengths=jnp.zeros(rows, jnp.int32),
-        slots=init_slot_state(sizes.num_slots, sizes.vocab_width, MAX_EDITS),
+        slots=init_slot_state(sizes.num_slots, sizes.vocab_width, MAX_EDITS, sizes.num_draft_masks),
         last_hidden=jnp.zeros((rows, sizes.d_model), sizes.dtype),
         history=jnp.zeros((rows, sizes.history_len), jnp.int32) if sizes.history_len else None,
         earlier=jnp.full((2, sizes.num_earlier_tokens), -1, jnp.int32) if sizes.num_earlier_tokens else None,

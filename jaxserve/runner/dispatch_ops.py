@@ -1,6 +1,7 @@
 """Device: `DeviceOps`: makes a plan's changes to pages and slots, several of one kind in a dispatch."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -119,15 +120,19 @@ class DeviceOps:
         return state
 
     def _set_masks(self, state: DeviceState, uploads: list[MaskUpload]) -> DeviceState:
-        """In one dispatch: there are no more uploads in a step than slots."""
-        programs = self._programs
-        size = next(size for size in programs.draw_sizes if size >= len(uploads))
-        words = np.zeros((size, -(-programs.vocab // 32)), np.uint32)
-        for i, upload in enumerate(uploads):
-            words[i, : len(upload.words)] = upload.words
-        rows = _padded(np.array([upload.row for upload in uploads]), size, programs.num_slots + 1)
-        execute = self._executables.get(f"set_masks[rows={size}]", lambda: programs.set_masks(size))
-        return execute(state, rows, words)
+        """In one dispatch, unless drafts have masks: else there are no more uploads in a step than slots."""
+        programs, most = self._programs, self._programs.draw_sizes[-1]
+        for part in _parts(len(uploads), most):
+            sent = uploads[part]
+            size = next(size for size in programs.draw_sizes if size >= len(sent))
+            words = np.zeros((size, -(-programs.vocab // 32)), np.uint32)
+            for i, upload in enumerate(sent):
+                words[i, : len(upload.words)] = upload.words
+            behind = programs.num_slots + programs.num_draft_masks + 1  # the row of padding
+            rows = _padded(np.array([upload.row for upload in sent]), size, behind)
+            execute = self._executables.get(f"set_masks[rows={size}]", partial(programs.set_masks, size))
+            state = execute(state, rows, words)
+        return state
 
     def _set_prefixes(self, state: DeviceState, prefixes: list[CachedPrefix]) -> DeviceState:
         scratch, vocab, history_len = self._programs.num_slots, self._programs.vocab, self._programs.history_len

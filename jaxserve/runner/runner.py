@@ -22,7 +22,8 @@ from jaxserve.runner.programs.programs import Program, Programs
 from jaxserve.runner.programs.stored_layouts import destination
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
 from jaxserve.runner.step.late_draw import LateRows, late_table
-from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
+from jaxserve.runner.step.late_nodes import LateNodeRows, node_table
+from jaxserve.runner.step.step_output import LateNodes, read_logprobs, read_output, read_row_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.runner.step.verify_output import read_verified, read_verified_logprobs
 
@@ -39,8 +40,9 @@ class Ticket:
     logprobs: jax.Array | None
     prompt_logprobs: jax.Array | None
     pooled: jax.Array | None
-    has_late: bool  # rows that draw after the step
-    late: LateRows | None = None  # from `Runner.draw` on
+    late_rows: np.ndarray  # int64[L]: rows that draw after the step
+    nodes: LateNodes | None  # of late rows, if some of these may have drafts
+    late: LateRows | LateNodeRows | None = None  # from `Runner.draw` on
 
 
 class Runner:
@@ -87,18 +89,29 @@ class Runner:
             logprobs=extras.logprobs if plan.has_logprobs else None,
             prompt_logprobs=extras.prompt_logprobs if plan.num_targets else None,
             pooled=extras.pooled if plan.has_pooled else None,
-            has_late=len(plan.late_rows) > 0,
+            late_rows=plan.late_rows,
+            nodes=extras.late if plan.has_late_drafts else None,
         )
         self._copy_to_host(ticket.output, ticket.logprobs, ticket.prompt_logprobs, ticket.pooled)
+        if ticket.nodes is not None:
+            self._copy_to_host(ticket.nodes.drafts, ticket.nodes.num)
         return ticket
+
+    def late_drafts(self, ticket: Ticket) -> list[list[int]]:
+        """Wait for the drafts of a step's late rows, in their order."""
+        assert ticket.nodes is not None, "late rows of the step have no drafts"
+        drafts, num = (np.asarray(table)[ticket.late_rows] for table in (ticket.nodes.drafts, ticket.nodes.num))
+        return [row[:count] for row, count in zip(drafts.tolist(), num.tolist(), strict=True)]
 
     def draw(self, ticket: Ticket, late: LateDraw) -> Ticket:
         """Dispatch the draw of a step's late rows and return at once; the ticket has its results."""
-        assert ticket.has_late, "the step has no late rows"
+        assert len(ticket.late_rows), "the step has no late rows"
         programs, count = self.programs, len(late.rows)
         self._state = self._ops.make(self._state, late.ops)
         if count == 0:
-            return replace(ticket, has_late=False)
+            return replace(ticket, late_rows=ticket.late_rows[:0])
+        if late.drafts is not None:
+            return self._draw_nodes(ticket, late)
         size = next(size for size in programs.draw_sizes if size >= count)
         program = partial(programs.draw, size)
         execute = self._executables.get(f"draw[rows={size}]", program)
@@ -107,11 +120,24 @@ class Runner:
         self._copy_to_host(drawn.output, drawn.logprobs)
         return replace(ticket, late=drawn)
 
+    def _draw_nodes(self, ticket: Ticket, late: LateDraw) -> Ticket:
+        bucket = ticket.bucket
+        width, program = 1 + bucket.max_drafts, partial(self.programs.draw_nodes, bucket)
+        execute = self._executables.get(f"draw_{bucket}", program)
+        table = node_table(late, bucket.num_rows, width, self.programs.num_slots)
+        self._state, output, logprobs = execute(self.weights, self._state, ticket.nodes, table)
+        drawn = LateNodeRows(late.rows, width, output, None if ticket.logprobs is None else logprobs)
+        self._copy_to_host(drawn.output, drawn.logprobs)
+        return replace(ticket, nodes=None, late=drawn)
+
     def collect(self, ticket: Ticket) -> StepOutcome:
-        """Wait for a step and read its results; the only method that blocks on or reads from the device in serving."""
+        """Wait for a step and read its results. In serving no other method but `late_drafts` blocks on or reads from
+        the device."""
         self.num_reads += 1
         outcome = self._verified(ticket) if ticket.bucket.is_verify else self._drawn(ticket)
-        assert ticket.late is not None or not ticket.has_late, "late rows must be drawn before their step is collected"
+        assert ticket.late is not None or not len(ticket.late_rows), (
+            "late rows must be drawn before their step is collected"
+        )
         return outcome if ticket.late is None else ticket.late.complete(outcome, self.settings.max_logprobs)
 
     def _copy_to_host(self, *results: jax.Array | None) -> None:

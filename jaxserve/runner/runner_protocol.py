@@ -13,6 +13,11 @@ class StepRunner(Protocol):
         """Start a step and return a ticket at once. The plan's arrays are not read after the return."""
         ...
 
+    def late_drafts(self, ticket: Any) -> list[list[int]]:
+        """Wait for the drafts of a step's late rows, in the order of `StepPlan.late_rows`; before `draw`, if the plan
+        has such."""
+        ...
+
     def draw(self, ticket: Any, late: LateDraw) -> Any:
         """Draw the tokens of a step's late rows; once, before it is collected and before the next step is submitted.
         Returns the ticket from now on."""

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, Int16, Int32, UInt32
 @no_type_check
 @struct.dataclass
 class SlotState:
-    """L = slots including the scratch slot, V = padded vocabulary, W = mask words, E = edits of a slot.
+    """L = slots including the scratch slot, V = padded vocabulary, M = mask rows, W = mask words, E = edits of a slot.
 
     counts: occurrences of a token in a sequence's output, plus IN_PROMPT (`penalty_counts.py`) where it is in the
     prompt. mask_rows: bit i // W of word i % W allows token i (the bits of 128 neighbours lie in 128 lanes); row 0
@@ -26,7 +26,7 @@ class SlotState:
     """
 
     counts: Int16[Array, "L V"]
-    mask_rows: UInt32[Array, "L+1 W"]
+    mask_rows: UInt32[Array, "M W"]
     edit_ids: Int32[Array, "L E"]
     edit_bias: Float[Array, "L E"]
     edit_until: Int32[Array, "L E"]
@@ -37,12 +37,15 @@ def num_mask_words(vocab_width: int) -> int:
     return -(-vocab_width // (32 * 128)) * 128
 
 
-def init_slot_state(num_slots: int, vocab_width: int, num_edits: int) -> SlotState:
-    """State for `num_slots` sequences and the scratch slot: zero counts, every token allowed, no edits."""
+def init_slot_state(num_slots: int, vocab_width: int, num_edits: int, num_draft_masks: int = 0) -> SlotState:
+    """State for `num_slots` sequences and the scratch slot: zero counts, every token allowed, no edits.
+
+    num_draft_masks: mask rows in addition to one for each slot.
+    """
     lines = num_slots + 1
     return SlotState(
         counts=jnp.zeros((lines, vocab_width), jnp.int16),
-        mask_rows=jnp.full((lines + 1, num_mask_words(vocab_width)), 0xFFFFFFFF, jnp.uint32),
+        mask_rows=jnp.full((lines + 1 + num_draft_masks, num_mask_words(vocab_width)), 0xFFFFFFFF, jnp.uint32),
         edit_ids=jnp.full((lines, num_edits), vocab_width, jnp.int32),
         edit_bias=jnp.zeros((lines, num_edits), jnp.float32),
         edit_until=jnp.zeros((lines, num_edits), jnp.int32),

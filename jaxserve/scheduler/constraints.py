@@ -52,6 +52,11 @@ class GrammarMatchers(Protocol):
         """Consume the tokens of each sequence. None: there are none, and none is forced."""
         ...
 
+    def along(self, drafts: Mapping[int, SequenceOf[int]]) -> Mapping[int, tuple[int, SequenceOf[np.ndarray]]]:
+        """Of each sequence: how many drafts are allowed one after the other, and the masks before the first and after
+        each of these. A draft that ends the text is not allowed. The sequences stay where they are."""
+        ...
+
     def drop(self, sequence_id: int) -> None:
         """Forget a sequence."""
         ...
@@ -112,6 +117,10 @@ class Constraints:
             self.advance(dict.fromkeys(unknown))
         known = ((sequence_id, self._masks[sequence_id]) for sequence_id in going_on)
         return {i: mask for i, mask in known if mask is not None and i not in self._failures}
+
+    def masks_along(self, drafts: Mapping[int, SequenceOf[int]]) -> dict[int, SequenceOf[np.ndarray]]:
+        """uint32[ceil(V / 32)] after each draft of a sequence, up to the first that its grammar does not allow."""
+        return {sequence_id: masks[1:] for sequence_id, (_, masks) in self._matchers.along(drafts).items()}
 
     def fail(self, sequence_id: int, reason: str) -> None:
         """A sequence cannot go on: it ends at the next commit."""

@@ -22,6 +22,13 @@ def may_force(request: Request) -> bool:
     return params.logprobs is None and params.allowed_token_ids is None and not has_edits(request)
 
 
+def may_draft_late(request: Request) -> bool:
+    """Whether rows that draw late may have drafts: each is masked by its grammar, and nothing else depends on the token
+    before."""
+    is_banning = any(len(word) > 1 for word in request.bad_words)
+    return request.constraint is not None and not is_banning and not has_penalties(request)
+
+
 def has_edits(request: Request) -> bool:
     """Whether the request has `SlotEdits`."""
     return bool(request.params.logit_bias or request.bad_words or _min_tokens_bans(request))

@@ -16,7 +16,7 @@ from jaxserve.core.device_ops import MaskUpload
 
 
 class MaskRows:
-    """num_rows: as many as there are slots, each of which has at most one; they are numbered from 1.
+    """num_rows: as many as there are slots, each of which has at most one, and drafts of a step; numbered from 1.
 
     A row may be replaced as soon as it has no reference: the device carries out uploads and draws in the order of the
     plans, so a draw before the upload still reads the old content.

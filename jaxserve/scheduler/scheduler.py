@@ -52,8 +52,8 @@ class Scheduler:
     first served. queue_limits: how much may wait, for `check`. prefix_eviction: the eviction policy of the prefix
     cache; None: no prefix cache. num_host_pages: pages of host memory for evicted prefixes. swap_cost: whether to load
     those, from the durations that `observe` reports. speculation: None: no drafts. earlier_outputs: that rows draft
-    from; None: from none. kv_policy: of the requests that say
-    so; None: none may. matchers: of grammars; None: no request may have one.
+    from; None: from none. num_draft_masks: masks of drafts that a step may need; 0: rows with a grammar do not draft.
+    kv_policy: of the requests that say so; None: none may. matchers: of grammars; None: no request may have one.
 
     state: all sequences and pages.
     """
@@ -76,11 +76,14 @@ class Scheduler:
         swap_cost: SwapCost | None = None,
         speculation: Speculation | None = None,
         earlier_outputs: EarlierOutputs | None = None,
+        num_draft_masks: int = 0,
         kv_policy: KVPolicy | None = None,
         matchers: GrammarMatchers | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
-        limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size, kv_policy)
+        limits = StepLimits(
+            max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size, kv_policy, num_draft_masks > 0
+        )
         longest = max_model_len if kv_policy is None else kv_policy.max_len
         check_token_budget(max_num_seqs, max_num_batched_tokens)
         limits.check_pages(groups, num_pages)
@@ -99,7 +102,7 @@ class Scheduler:
             prefix_cache=cache,
             connector=host_tier,
             swap_cost=swap_cost or SwapCost(),
-            mask_rows=MaskRows(max_num_seqs),
+            mask_rows=MaskRows(max_num_seqs + num_draft_masks),
             speculation=speculation,
             earlier_outputs=earlier_outputs,
             constraints=None if matchers is None else Constraints(matchers),
@@ -232,9 +235,10 @@ class Scheduler:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commit(self.state, plan, outcome)
 
-    def late_draw(self, plan: StepPlan) -> LateDraw:
-        """How the late rows of a plan draw; the steps before it are committed."""
-        return late_draw(self.state, plan)
+    def late_draw(self, plan: StepPlan, drafts: list[list[int]] | None = None) -> LateDraw:
+        """How the late rows of a plan draw; the steps before it are committed. drafts: of these rows, in their order;
+        None: they have none."""
+        return late_draw(self.state, plan, drafts)
 
     def observe(self, plan: StepPlan, outcome: StepOutcome, device_s: float) -> None:
         """Record a committed step that occupied the device for `device_s` seconds."""

@@ -13,6 +13,7 @@ class StepLimits:
     """max_num_batched_tokens: the token budget of a step. max_chunk_tokens: the longest prompt chunk in one step.
 
     kv_policy: of the requests that say so; None: all sequences keep all of their KV.
+    has_late_drafts: rows with a grammar may draft.
     """
 
     max_num_seqs: int
@@ -21,6 +22,7 @@ class StepLimits:
     max_model_len: int
     vocab_size: int
     kv_policy: KVPolicy | None = None
+    has_late_drafts: bool = False
 
     def check_pages(self, groups: KVGroups, num_pages: int) -> None:
         """Raise `ConfigError` unless a sequence that runs alone always has enough pages."""

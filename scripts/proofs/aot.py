@@ -72,6 +72,7 @@ def cases() -> Iterator[Case]:
         check = partial(llama.check_draft_model_step, mesh, llama.VERIFY)
         yield f"Llama 3.1 8B, drafts of Llama 3.2 1B, {llama.VERIFY}", target, check
         yield "Llama 3 8B, draw of 64 late rows", target, partial(llama.check_late_draw, mesh)
+        yield "Llama 3 8B, draw of 64 late rows with drafts", target, partial(llama.check_late_drafts, mesh)
     for target, mesh in (meshes | {"v5e:2x2": tpu_mesh("v5e:2x2", 4)}).items():
         for scheme in SCHEMES:
             yield f"Llama 3 8B, layers and head in {scheme}", target, partial(packed.check_packed_layers, mesh, scheme)

@@ -87,6 +87,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         if proposer is None
         else Speculation(sizes.max_num_seqs, [part.depth for part in proposer.parts]),
         earlier_outputs=make_earlier_outputs(whole.config.speculation),
+        num_draft_masks=parts.spec.programs.num_draft_masks,
         kv_policy=StreamingPolicy(whole.config.streaming) if whole.config.streaming is not None else None,
     )
     engine = Engine(scheduler, parts.runner, max_rounds=parts.spec.buckets.max_rounds)

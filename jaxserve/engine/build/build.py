@@ -133,6 +133,7 @@ def assemble(
         if proposer is None
         else Speculation(sizes.max_num_seqs, [part.depth for part in proposer.parts]),
         earlier_outputs=make_earlier_outputs(config.speculation),
+        num_draft_masks=programs.num_draft_masks,
         kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
         matchers=grammars,

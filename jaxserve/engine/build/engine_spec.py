@@ -117,15 +117,6 @@ def _spec_of(
     synthetic, rule = (
         (None, None) if speculation is None else (speculation.synthetic_acceptance, make_rule(speculation))
     )
-    programs = Programs(
-        StepSettings(settings, max_logprobs, tiles, proposer, synthetic, rule),
-        sizes.num_pages,
-        sizes.max_num_seqs,
-        has_host_tier,
-        history_len=0 if speculation is None else sizes.max_model_len,
-        num_earlier_tokens=0 if speculation is None else speculation.num_earlier_tokens,
-        num_sinks=None if streaming is None else streaming.num_sinks,
-    )
     # On CPU products of one row are computed with two, and eight rows of SmolLM2 take 1.3 times as long as two;
     # accelerators pad to 8 rows anyway.
     first_rows = 2 if platform == "cpu" else 8
@@ -137,5 +128,16 @@ def _spec_of(
         buckets = read_buckets(config.buckets, *largest)
     if speculation is not None:
         buckets = with_verify(buckets, speculation.num_speculative_tokens)
+    step_settings = StepSettings(settings, max_logprobs, tiles, proposer, synthetic, rule)
+    programs = Programs(
+        step_settings,
+        sizes.num_pages,
+        sizes.max_num_seqs,
+        has_host_tier,
+        history_len=0 if speculation is None else sizes.max_model_len,
+        num_earlier_tokens=0 if speculation is None else speculation.num_earlier_tokens,
+        num_sinks=None if streaming is None else streaming.num_sinks,
+        num_draft_masks=buckets.most_drafts if step_settings.has_late_drafts else 0,
+    )
     rounds = config.max_decode_rounds or default_rounds(platform)
     return EngineSpec(sizes, with_rounds(buckets, rounds), programs, memory, draft)

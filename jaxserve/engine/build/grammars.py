@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from threading import Lock
 
+import numpy as np
+
 from jaxserve.constrained.grammar_compiler import GrammarCompiler
 from jaxserve.constrained.grammar_vocabulary import GrammarVocabulary
 from jaxserve.constrained.matchers import Advance, Matchers
@@ -35,6 +37,9 @@ class Grammars:
 
     def advance(self, tokens: Mapping[int, Sequence[int] | None]) -> Mapping[int, Advance]:
         return self._matchers.advance(tokens)
+
+    def along(self, drafts: Mapping[int, Sequence[int]]) -> Mapping[int, tuple[int, list[np.ndarray]]]:
+        return self._matchers.along(drafts)
 
     def drop(self, sequence_id: int) -> None:
         self._matchers.drop(sequence_id)

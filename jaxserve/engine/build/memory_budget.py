@@ -47,7 +47,10 @@ def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh:
     history_len = 0 if config.speculation is None else config.max_model_len or model.max_position
     dtype = choose_dtype(config.dtype, model.dtype)
     num_earlier = 0 if config.speculation is None else config.speculation.num_earlier_tokens
-    sizes = SlotSizes(rows, width, model.d_model, dtype, history_len, num_earlier_tokens=num_earlier)
+    num_masks = 0 if config.speculation is None else MAX_HEADS  # at most
+    sizes = SlotSizes(
+        rows, width, model.d_model, dtype, history_len, num_earlier_tokens=num_earlier, num_draft_masks=num_masks
+    )
     own_slot_bytes = slot_bytes(sizes)
     logprobs = 4 * tokens * (2 + 2 * config.most_logprobs(model.vocab_size))
     if config.speculation is not None:

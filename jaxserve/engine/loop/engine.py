@@ -134,9 +134,13 @@ class Engine:
         step.moments.submitted_s = time.monotonic()
 
     def _draw_late_rows(self) -> None:
-        """Draw the tokens of the oldest step's late rows, if it has any and has not drawn them."""
+        """Draw the tokens of the oldest step's late rows, if it has any and has not drawn them.
+
+        Where these have drafts, wait for its forward pass: what may follow a draft depends on it.
+        """
         if self._steps and len((step := self._steps[0]).plan.late_rows) and not step.is_drawn:
-            step.ticket = self.runner.draw(step.ticket, self.scheduler.late_draw(step.plan))
+            drafts = self.runner.late_drafts(step.ticket) if step.plan.has_late_drafts else None
+            step.ticket = self.runner.draw(step.ticket, self.scheduler.late_draw(step.plan, drafts))
             step.is_drawn = True
 
     def _finish_step(self) -> TokenDeltas:

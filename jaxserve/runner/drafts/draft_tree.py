@@ -52,3 +52,22 @@ def tree_bits(is_ancestor: Bool[Array, "S W W"]) -> Int32[Array, "S W words"]:
     padded = jnp.pad(is_ancestor, ((0, 0), (0, 0), (0, -width % 32))).reshape(num_rows, width, -1, 32)
     bit = (jnp.int32(1) << jnp.arange(32, dtype=jnp.int32))[None, None, None]
     return jnp.sum(jnp.where(padded, bit, 0), axis=3, dtype=jnp.int32)
+
+
+def with_chains(drafts: Drafts, is_chain: Bool[Array, "S"]) -> Drafts:
+    """Of these rows, in place of a tree, the path that takes the first child of each node, which is the likeliest."""
+    if drafts.parents is None:
+        return drafts
+    num_drafts = drafts.tokens.shape[1]
+    draft = jnp.arange(num_drafts, dtype=jnp.int32)
+    is_sibling = drafts.parents[:, :, None] == drafts.parents[:, None]
+    is_first = ~jnp.any(is_sibling & (draft[:, None] > draft[None])[None], axis=2)
+    is_on_path = jnp.all(is_first[:, None] | ~ancestors(drafts)[:, 1:, 1:], axis=2)
+    is_on_path &= draft[None] < drafts.num[:, None]
+    path = jnp.argsort(~is_on_path, axis=1, stable=True)  # by number, which is by depth
+    tokens = jnp.take_along_axis(drafts.tokens, path, axis=1)
+    return drafts._replace(
+        tokens=jnp.where(is_chain[:, None], tokens, drafts.tokens),
+        num=jnp.where(is_chain, jnp.sum(is_on_path, axis=1, dtype=jnp.int32), drafts.num),
+        parents=jnp.where(is_chain[:, None], draft[None], drafts.parents),
+    )

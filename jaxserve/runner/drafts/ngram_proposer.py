@@ -40,6 +40,11 @@ class NgramProposer(Proposer):
         """Whether drafts have parents."""
         return self.num_branches > 1
 
+    @property
+    def drafts_late(self) -> bool:
+        """See `Proposer`."""
+        return True
+
     def depth(self, num_drafts: int) -> int:
         """See `Proposer`: the branches share the drafts."""
         return -(-num_drafts // self.num_branches)

@@ -75,6 +75,11 @@ class Proposer(ABC):
         return False
 
     @property
+    def drafts_late(self) -> bool:
+        """Whether rows that draw late may have its drafts: it keeps nothing of tokens but the history."""
+        return False
+
+    @property
     def extra_arrays(self) -> tuple[ExtraArray, ...]:
         """What it keeps of each page."""
         return ()

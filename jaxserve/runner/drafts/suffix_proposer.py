@@ -41,6 +41,11 @@ class SuffixProposer(Proposer):
         """See `Proposer`."""
         return True
 
+    @property
+    def drafts_late(self) -> bool:
+        """See `Proposer`."""
+        return True
+
     def propose(
         self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int
     ) -> tuple[DeviceState, Drafts]:

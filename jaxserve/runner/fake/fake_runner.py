@@ -69,6 +69,7 @@ class FakeRunner:
         self._in_flight: list[tuple[StepPlan, StepOutcome]] = []
         self._num_submitted = 0
         self._num_undrawn = 0  # late rows of the last step
+        self._late_drafts: dict[int, list[int]] = {}  # of those, by row
 
     def submit(self, plan: StepPlan) -> int:
         """Run the step; the ticket is its id."""
@@ -96,6 +97,12 @@ class FakeRunner:
         self._num_undrawn = len(plan.late_rows)
         return plan.step_id
 
+    def late_drafts(self, ticket: int) -> list[list[int]]:
+        """Drafts of the last step's late rows: what the model would draw by other masks, or something else."""
+        plan, _ = self._in_flight[-1]
+        _check(plan.step_id == ticket and self._num_undrawn, f"late rows of step {ticket} are not to be drawn")
+        return [self._late_drafts[row] for row in plan.late_rows.tolist()]
+
     def draw(self, ticket: int, late: LateDraw) -> int:
         """Draw the tokens of the late rows, which the pages of their step were checked for."""
         plan, outcome = self._in_flight[-1]
@@ -107,16 +114,38 @@ class FakeRunner:
         for op in late.ops:
             self._make(op)
         _check(np.isin(late.rows, plan.late_rows).all(), f"step {ticket} draws rows late that are not")
+        outcome = outcome.widened(1 + plan.bucket.max_drafts)
+        self._in_flight[-1] = plan, outcome
         for i, row in enumerate(late.rows.tolist()):
             _check(late.slots[i] == plan.slots[row], f"row {row} of step {ticket} draws for another slot")
-            token = self._draw(plan, row, late.sampling[i])
-            outcome.tokens[row, 0], outcome.is_bad[row, 0] = token or 0, token is None
-            if outcome.logprobs is not None:
-                found = self._logprobs([(self._prefix(int(plan.slots[row])), token or 0)])
-                entry = row * outcome.tokens.shape[1]
-                outcome.logprobs.chosen[entry], outcome.logprobs.top_ids[entry] = found.chosen[0], found.top_ids[0]
-                outcome.logprobs.top[entry] = found.top[0]
+            drawn = self._draw_late_nodes(plan, late, i)
+            outcome.num_tokens[row] = len(drawn.tokens)
+            if outcome.drafts is not None:
+                outcome.drafts.num_accepted[row, 0] = len(drawn.tokens) - 1
+            for m, (token, scored) in enumerate(zip(drawn.tokens, drawn.scored, strict=True)):
+                outcome.tokens[row, m], outcome.is_bad[row, m] = token or 0, token is None
+                if outcome.logprobs is not None:
+                    found, entry = self._logprobs([scored]), row * outcome.tokens.shape[1] + m
+                    outcome.logprobs.chosen[entry], outcome.logprobs.top_ids[entry] = found.chosen[0], found.top_ids[0]
+                    outcome.logprobs.top[entry] = found.top[0]
         return ticket
+
+    def _draw_late_nodes(self, plan: StepPlan, late: LateDraw, i: int) -> DrawnRow:
+        """Draw as long as what was drawn is the next draft of those that may be accepted."""
+        row, fields, drawn = int(late.rows[i]), late.sampling[i].copy(), DrawnRow()
+        slot, drafts, num = int(plan.slots[row]), self._late_drafts[row], 0
+        if late.drafts is not None:
+            num = int(late.drafts.num[i])
+            _check(num <= len(drafts), f"row {row} of step {plan.step_id} has {len(drafts)} drafts, not {num}")
+        for node in range(num + 1):
+            if late.drafts is not None:
+                fields[SAMPLING_INDEX["mask_row"]] = late.drafts.mask_rows[i, node]
+            drawn.tokens.append(self._draw(plan, row, fields))
+            drawn.scored.append((self._prefix(slot), drawn.tokens[-1] or 0))
+            if node == num or drawn.tokens[-1] != drafts[node]:
+                break
+            self._extend(slot, drafts[node : node + 1])
+        return drawn
 
     def _make(self, op: DeviceOp) -> None:
         match op:
@@ -170,13 +199,15 @@ class FakeRunner:
                 starts = {row: self._extend(int(plan.slots[row]), [-1]) for row in rows}
             room = {row: int(plan.max_tokens[row]) - len(drawn[row].tokens) for row in rows}
             nodes = {row: self._draw_nodes(plan, row, room[row]) for row in rows if row not in plan.late_rows}
+            self._late_drafts = {row: self._draft_late(plan, row, room[row]) for row in plan.late_rows.tolist()}
             # All rows write before any is checked, so a page wrongly shared by two rows is detected.
             seen = {row: self._pool.write(plan, row, starts[row], self._written(plan, row)) for row in rows}
             for row in rows:
                 self._pool.check(plan, row, seen[row])
             for row in rows:
-                if row in plan.late_rows:
-                    drawn[row] = DrawnRow([0], [(EMPTY_PREFIX, 0)], [(0, 0)])
+                if (drafts := self._late_drafts.get(row)) is not None:
+                    self._lengths[int(plan.slots[row])] -= len(drafts)
+                    drawn[row] = DrawnRow([0], [(EMPTY_PREFIX, 0)], [(len(drafts), 0)])
                     continue
                 self._accept(int(plan.slots[row]), drawn[row], *nodes[row])
         return drawn
@@ -198,6 +229,18 @@ class FakeRunner:
                 drafts.append((drawn[-1] or 0) if is_right else (drawn[-1] or 0) + 1)
                 self._extend(slot, drafts[-1:])
         return drawn, drafts, scored
+
+    def _draft_late(self, plan: StepPlan, row: int, room: int) -> list[int]:
+        """Drafts of a late row, appended to its slot: drawn by the mask of the token before, or by none."""
+        slot, drafts, fields = int(plan.slots[row]), list[int](), plan.sampling[row].copy()
+        if mix(self._prefix(slot)) % 8 > 3:
+            fields[SAMPLING_INDEX["mask_row"]] = 0
+        num_drafts = min(int(plan.max_drafts[row]), room - 1)
+        for i in range(mix(self._prefix(slot)) % (num_drafts + 1) if num_drafts else 0):
+            token = self._draw(plan, row, fields) or 0
+            drafts.append(token if mix(self._prefix(slot) ^ i) % 4 > 0 else token + 1)
+            self._extend(slot, drafts[-1:])
+        return drafts
 
     def _accept(
         self, slot: int, row: DrawnRow, drawn: list[int | None], drafts: list[int], scored: list[Scored]

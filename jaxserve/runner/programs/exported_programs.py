@@ -13,7 +13,7 @@ from jaxserve.kv.kv_state import KVState
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.programs import Program
 from jaxserve.runner.sink_copies import SinkCopies
-from jaxserve.runner.step.step_output import ExtraOutputs
+from jaxserve.runner.step.step_output import ExtraOutputs, LateNodes
 from jaxserve.sampling.slot_state import SlotState
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.form_keys import form_of_key, key_of
@@ -64,7 +64,7 @@ for record, to_bytes, to_fields in (
         serialize_auxdata=cast(Callable[[Any], bytes], to_bytes),
         deserialize_auxdata=to_fields,
     )
-for arrays in (ExtraOutputs, SinkCopies):
+for arrays in (ExtraOutputs, LateNodes, SinkCopies):
     export.register_namedtuple_serialization(arrays, serialized_name=f"jaxserve.{arrays.__name__}")
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,9 @@ from jaxserve.runner.programs.stored_layouts import stored
 from jaxserve.runner.sink_copies import MAX_COPIES, SinkCopies, copy_sinks
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.late_draw import draw_late
+from jaxserve.runner.step.late_nodes import draw_nodes
 from jaxserve.runner.step.step import fork, step
+from jaxserve.runner.step.step_output import LateNodes
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.sampling.penalty_counts import set_counts
 from jaxserve.sampling.slot_state import set_edits, set_mask
@@ -77,7 +79,7 @@ class Programs:
 
     has_host_tier: pages are copied to host memory and back. history_len: positions of the tokens that are kept for
     drafts; 0: none are. num_earlier_tokens: of ended sequences, kept for drafts. num_sinks: of streaming sequences;
-    None: there are none.
+    None: there are none. num_draft_masks: masks that drafts of late rows may need at once (`Buckets.most_drafts`).
     """
 
     settings: StepSettings
@@ -87,6 +89,7 @@ class Programs:
     history_len: int = 0
     num_earlier_tokens: int = 0
     num_sinks: int | None = None
+    num_draft_masks: int = 0
     traces: Counter[str] = field(default_factory=Counter[str])
     """How often the Python of each program was traced."""
 
@@ -156,6 +159,7 @@ class Programs:
             self.draft_model is not None,
             self.num_earlier_tokens,
             0 if self.settings.proposer is None else self.settings.proposer.num_features,
+            self.num_draft_masks,
         )
 
     @cached_property
@@ -180,6 +184,16 @@ class Programs:
         args = (self.weights, self.state, self._whole((num_rows, len(ROW_FIELDS)), jnp.int32))
         name = f"draw[rows={num_rows}]"
         return self._program(name, partial(draw_late, self.settings), args, state=1, rest=(whole, whole))
+
+    def draw_nodes(self, bucket: Bucket) -> Program:
+        """(weights, state, nodes, table) -> (state, output, log-probabilities): `draw_nodes` of a verify bucket."""
+        model, num_rows, width = self.settings.model, bucket.num_rows, 1 + bucket.max_drafts
+        whole = replicated(model.mesh)
+        hidden = self._whole((num_rows, width, model.config.d_model), model.dtype)
+        drafts, num = (self._whole(shape, jnp.int32) for shape in ((num_rows, width - 1), (num_rows,)))
+        table = self._whole((num_rows, len(ROW_FIELDS) + width), jnp.int32)
+        args = (self.weights, self.state, LateNodes(*cast(Any, (hidden, drafts, num))), table)
+        return self._program(f"draw_{bucket}", partial(draw_nodes, self.settings), args, state=1, rest=(whole, whole))
 
     def fork(self) -> Program:
         """(state, pages and slots to copy) -> state."""
@@ -282,6 +296,7 @@ class Programs:
         rest += [self.copy_sinks()] if self.num_sinks is not None else []
         updates = [self.fork(), self.set_edits(), self.set_counts()]
         late = [make(size) for make in (self.draw, self.set_masks) for size in self.draw_sizes]
+        late += [self.draw_nodes(b) for b in buckets if b.is_verify and self.settings.has_late_drafts]
         return [*map(self.step, buckets), *late, *updates, *rest]
 
     def _stored(self, specs: Params) -> Params:

@@ -72,10 +72,10 @@ class LateRows:
         if outcome.logprobs is None or self.logprobs is None:
             return outcome
         found, entries = read_logprobs(np.asarray(self.logprobs), count, k), self.rows * tokens.shape[1]
-        return replace(outcome, logprobs=_with_entries(outcome.logprobs, entries, found))
+        return replace(outcome, logprobs=with_entries(outcome.logprobs, entries, found))
 
 
-def _with_entries(logprobs: TopLogprobs, entries: np.ndarray, found: TopLogprobs) -> TopLogprobs:
+def with_entries(logprobs: TopLogprobs, entries: np.ndarray, found: TopLogprobs) -> TopLogprobs:
     """The log-probabilities with others in the places of these entries."""
 
     def placed(table: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -21,15 +21,26 @@ from jaxserve.core.step_outcome import TopLogprobs
 DeviceLogprobs = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
-class ExtraOutputs(NamedTuple):
-    """Results on request. logprobs: of drawn tokens, O1 = R·S·(2 + 2k). The others exist in mixed buckets only.
+class LateNodes(NamedTuple):
+    """What a verify bucket leaves to `draw_nodes`: the hidden state after each node (a row's own token, then its
+    drafts), and the drafts, in chains. Of rows that do not draw late, the hidden states alone are defined."""
 
-    prompt_logprobs: one entry for each requested target, in order, arbitrary after the last. pooled: one entry per row.
+    hidden: Float[Array, "S W D"]
+    drafts: Int32[Array, "S N"]
+    num: Int32[Array, "S"]
+
+
+class ExtraOutputs(NamedTuple):
+    """Results on request. logprobs: of drawn tokens, O1 = R·S·(2 + 2k).
+
+    prompt_logprobs, pooled: in mixed buckets only; one entry for each requested target, in order, arbitrary after the
+    last; one entry per row. late: in verify buckets only, where late rows may have drafts.
     """
 
     logprobs: Int32[Array, "O1"]
     prompt_logprobs: Int32[Array, "O2"] | None
     pooled: Float[Array, "S D"] | None
+    late: LateNodes | None = None
 
 
 @jax.named_scope("output")

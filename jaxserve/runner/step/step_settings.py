@@ -25,6 +25,11 @@ class StepSettings:
     acceptance: AcceptanceRule | None = None
 
     @property
+    def has_late_drafts(self) -> bool:
+        """Whether rows that draw late may have drafts, which are then accepted by what the host makes of them."""
+        return self.proposer is not None and self.proposer.drafts_late and self.synthetic_acceptance is None
+
+    @property
     def context(self) -> Context:
         model = self.model
         return Context(model.mesh, model.attention_backend, page_layout=model.page_layout, tiles=self.tiles)

@@ -23,17 +23,18 @@ from jaxserve.runner.drafts.packed_rows import pack_rows
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import StepInputs, first_inputs
 from jaxserve.runner.step.row_ends import has_ended_before, is_stop
-from jaxserve.runner.step.step_output import packed_size
+from jaxserve.runner.step.step_output import LateNodes, packed_size
 
 
 class DrawnNodes(NamedTuple):
-    """The target's token after each node. logprobs: packed. slots: where the nodes' KV lies, in each KV group. hidden:
-    the states that the tokens were drawn from. features: of the nodes, if the proposer has such."""
+    """The target's token after each node. logprobs: packed. slots: where the nodes' KV lies, in each KV group; None:
+    drafts are no trees. hidden: the states that the tokens were drawn from. features: of the nodes, if the proposer has
+    such."""
 
     tokens: Int32[Array, "S W"]
     is_bad: Bool[Array, "S W"]
     logprobs: Int32[Array, "S W fields"]
-    slots: Int32[Array, "G S W"]
+    slots: Int32[Array, "G S W"] | None
     hidden: Float[Array, "S W D"]
     features: Float[Array, "S W F"] | None
 
@@ -78,6 +79,7 @@ class Carry(NamedTuple):
     is_active: Bool[Array, "S"]
     num_done: Int32[Array, "S"]
     results: VerifyResults
+    late: LateNodes | None
 
 
 def run_verify_rounds(
@@ -88,8 +90,13 @@ def run_verify_rounds(
     buffer: Int32[Array, "B"],
     state: DeviceState,
     max_logprobs: int,
-) -> tuple[DeviceState, VerifyResults]:
-    """Run the rounds of a verify bucket; the state is carried through the loop, so it is updated in place."""
+    late: LateNodes | None,
+) -> tuple[DeviceState, VerifyResults, LateNodes | None]:
+    """Run the rounds of a verify bucket; the state is carried through the loop, so it is updated in place.
+
+    late: zeros, if late rows may have drafts: these rows advance by their own token, and the nodes of the last round
+    are returned.
+    """
     parts, bucket = layout.split(buffer), layout.bucket
     rows, max_rounds = parts["rows"], parts["header"][2]
     max_tokens, max_drafts = rows[:, ROW_INDEX["max_tokens"]], rows[:, ROW_INDEX["max_drafts"]]
@@ -98,7 +105,7 @@ def run_verify_rounds(
     is_active = (max_tokens > 0) & (query_lens > 0) & ~has_ended_before(rows, first, starts)
 
     def run_round(carry: Carry) -> Carry:
-        state, starts, last_tokens, is_active, num_done, results = carry
+        state, starts, last_tokens, is_active, num_done, results, late = carry
         room = jnp.clip(jnp.minimum(max_drafts, max_tokens - num_done - 1), 0, bucket.max_drafts)
         state, drafts = propose(state, starts, last_tokens, jnp.where(is_active, room, 0))
         tokens = jnp.concatenate([last_tokens[:, None], drafts.tokens], axis=1)
@@ -108,7 +115,11 @@ def run_verify_rounds(
         inputs = StepInputs(starts, lens, pack_rows(tokens, lens), bits)
         state, drawn = verify(state, inputs, drafts, is_active)
         position = starts[:, None] + jnp.sum(is_ancestor, axis=2, dtype=jnp.int32)
-        accepted = sample_and_match(drawn.tokens, drawn.is_bad, is_stop(rows, drawn.tokens, position), drafts)
+        checked = drafts
+        if late is not None:
+            late = LateNodes(drawn.hidden, drafts.tokens, jnp.where(is_active, drafts.num, 0))
+            checked = drafts._replace(num=jnp.where(rows[:, ROW_INDEX["samples"]] > 0, drafts.num, 0))
+        accepted = sample_and_match(drawn.tokens, drawn.is_bad, is_stop(rows, drawn.tokens, position), checked)
         found_tokens, found_logprobs = drawn.along(accepted)
         state = advance(state, starts, found_tokens, is_active, accepted, drawn)
         num_new = jnp.where(is_active, accepted.num_tokens, 0)
@@ -128,7 +139,8 @@ def run_verify_rounds(
         is_active &= ~(accepted.is_bad | accepted.is_stop | (num_done >= max_tokens))
         starts = jnp.where(is_active, starts + num_new, starts)
         last_tokens = jnp.where(is_active, accepted.last, last_tokens)
-        return Carry(state, starts, last_tokens, is_active, num_done, VerifyResults(results.num_rounds + 1, *tables))
+        results = VerifyResults(results.num_rounds + 1, *tables)
+        return Carry(state, starts, last_tokens, is_active, num_done, results, late)
 
     def is_unfinished(carry: Carry) -> jax.Array:
         # Without drafts decode buckets are faster: the host plans one after a round without any.
@@ -147,7 +159,7 @@ def run_verify_rounds(
         tokens=empty(num_rows, width),
         logprobs=empty(packed_size(bucket.num_heads, max_logprobs)),
     )
-    carry = Carry(state, starts, first, is_active, jnp.zeros_like(starts), results)
+    carry = Carry(state, starts, first, is_active, jnp.zeros_like(starts), results, late)
     # As in `decode_loop`: no loop where it has one turn.
     last = run_round(carry) if bucket.max_rounds == 1 else lax.while_loop(is_unfinished, run_round, carry)
-    return last.state, last.results
+    return last.state, last.results, last.late

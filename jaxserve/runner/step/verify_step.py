@@ -10,20 +10,19 @@ from jaxserve.core.row_layout import ROW_INDEX
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.acceptance import Accepted
-from jaxserve.runner.drafts.compact_path import compact_path
-from jaxserve.runner.drafts.draft_tree import Drafts, ancestors
+from jaxserve.runner.drafts.draft_tree import Drafts, ancestors, with_chains
 from jaxserve.runner.drafts.proposer import DraftRows
 from jaxserve.runner.drafts.synthetic_acceptance import impose_acceptance
+from jaxserve.runner.step.advance_rows import AdvancedRows, advance_rows
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs
 from jaxserve.runner.step.forward_pass import run_pass, whole_batch
-from jaxserve.runner.step.step_output import ExtraOutputs
+from jaxserve.runner.step.step_output import ExtraOutputs, LateNodes
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.runner.step.step_sharding import keep_sharding, replicate
 from jaxserve.runner.step.tapped_tokens import read_tapped
 from jaxserve.runner.step.verify_loop import DrawnNodes, run_verify_rounds
 from jaxserve.runner.step.verify_output import pack_verified
-from jaxserve.sampling.penalty_counts import update_counts
 from jaxserve.sampling.sampling_batch import read_rows
 
 
@@ -49,6 +48,8 @@ def verify_step(
         owners, proposers = (rows[:, ROW_INDEX[name]] for name in ("owner", "proposer"))
         known = DraftRows(slots, starts, max_drafts, num_seqs, owners, tables, first_pages, sampling, proposers)
         state, drafts = proposer.propose(params, state, replicate(settings, known), width - 1)
+        if settings.has_late_drafts:
+            drafts = with_chains(drafts, rows[:, ROW_INDEX["samples"]] == 0)
         if settings.synthetic_acceptance is not None:
             drafts = drafts._replace(num=jnp.full_like(drafts.num, width - 1))
         return keep_sharding(settings, state), drafts._replace(num=jnp.minimum(drafts.num, max_drafts))
@@ -105,48 +106,17 @@ def verify_step(
         accepted: Accepted,
         drawn: DrawnNodes,
     ) -> DeviceState:
-        index = jnp.arange(width, dtype=jnp.int32)[None]
-        positions = starts[:, None] + 1 + index
-        is_draft = (index + 1 < accepted.num_tokens[:, None]) & is_active[:, None]  # what was drawn last is read later
-        assert state.history is not None
-        scratch, row = len(state.history) - 1, jnp.arange(len(slots), dtype=jnp.int32)[:, None]
-        history = state.history.at[jnp.where(is_draft, slots[:, None], scratch), positions].set(tokens)
-        counts = update_counts(
-            state.slots.counts,
-            sampling,
-            tokens=tokens.reshape(-1),
-            token_rows=jnp.where(is_draft, row, len(slots)).reshape(-1),
-            positions=positions.reshape(-1),
-            resets=None,
-        )
-        if accepted.nodes is not None:
-            mesh, page_layout = settings.model.mesh, settings.model.page_layout
-            kept = jnp.where(is_active, accepted.num_tokens, 0)
-            state = replace(state, kv=compact_path(mesh, page_layout, state.kv, drawn.slots, accepted.nodes, kept))
-        last, lengths = state.last_tokens[slots], state.lengths[slots]
-        last_node = (accepted.num_tokens - 1)[:, None]
-        if accepted.nodes is not None:
-            last_node = jnp.take_along_axis(accepted.nodes, last_node, axis=1)
+        return advance_rows(settings, state, AdvancedRows(slots, sampling, starts, tokens, is_active), accepted, drawn)
 
-        def at_last_node(kept: jax.Array | None, of_nodes: jax.Array | None) -> jax.Array | None:
-            if kept is None or of_nodes is None:
-                return None
-            found = jnp.take_along_axis(of_nodes, last_node[:, :, None], axis=1)[:, 0]
-            return kept.at[slots].set(jnp.where(is_active[:, None], found, kept[slots]))
-
-        state = replace(
-            state,
-            slots=replace(state.slots, counts=counts),
-            history=history,
-            last_tokens=state.last_tokens.at[slots].set(jnp.where(is_active, accepted.last, last)),
-            lengths=state.lengths.at[slots].set(jnp.where(is_active, starts + accepted.num_tokens, lengths)),
-            last_hidden=at_last_node(state.last_hidden, drawn.hidden),
-            features=at_last_node(state.features, drawn.features),
-        )
-        return keep_sharding(settings, state)
-
-    state, found = run_verify_rounds(propose, verify, advance, layout, buffer, state, settings.max_logprobs)
-    return state, pack_verified(found), ExtraOutputs(found.logprobs.reshape(-1), None, None)
+    nodes = None
+    if settings.has_late_drafts:
+        drafts, num = (jnp.zeros(shape, jnp.int32) for shape in ((len(slots), width - 1), len(slots)))
+        model = settings.model
+        nodes = LateNodes(jnp.zeros((len(slots), width, model.config.d_model), model.dtype), drafts, num)
+    state, found, nodes = run_verify_rounds(
+        propose, verify, advance, layout, buffer, state, settings.max_logprobs, nodes
+    )
+    return state, pack_verified(found), ExtraOutputs(found.logprobs.reshape(-1), None, None, nodes)
 
 
 def _previous(batch: DeviceBatch, drafts: Drafts) -> Int32[Array, "T"]:

@@ -2,7 +2,7 @@
 
 from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX, STOP_FIELDS, pack_sampling
 from jaxserve.core.sequence import Sequence, Status
-from jaxserve.scheduler.logit_edits import draws_late, has_edits, has_penalties, mask_words, may_force
+from jaxserve.scheduler.logit_edits import draws_late, has_edits, has_penalties, mask_words, may_draft_late, may_force
 from jaxserve.scheduler.memory.prefix_reuse import forget_prefix, insert_prefix
 from jaxserve.scheduler.state import SchedulerState
 
@@ -27,6 +27,7 @@ def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     slot_table.draws_late[slot] = draws_late(request) and not slot_table.is_beam[slot]
     policy = state.kv_policy_of(request)
     is_free = not (slot_table.is_beam[slot] or slot_table.draws_late[slot])
+    is_free |= state.limits.has_late_drafts and may_draft_late(request)
     slot_table.may_draft[slot] = request.may_draft and is_free and (policy is None or policy.can_roll_back)
     values = _sampling_values(state, sequence)
     slot_table.sampling[slot] = pack_sampling(values)

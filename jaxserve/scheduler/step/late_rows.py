@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.step_plan import LateDraw, StepPlan
-from jaxserve.scheduler.logit_edits import mask_words
 from jaxserve.scheduler.state import SchedulerState
+from jaxserve.scheduler.step.late_drafts import MASK_ROW, mask_drafts, masked
 from jaxserve.scheduler.step.slot_edits import late_edits
 
 DEAD_END = "the grammar allows no token here"
-MASK_ROW = SAMPLING_INDEX["mask_row"]
 
 
 def late_rows(
@@ -25,19 +23,33 @@ def late_rows(
     return extra_rows[slot_table.draws_late[extra] & waits & samples[extra_rows]]
 
 
-def late_draw(state: SchedulerState, plan: StepPlan) -> LateDraw:
+def late_draw(state: SchedulerState, plan: StepPlan, drafts: list[list[int]] | None = None) -> LateDraw:
     """How the plan's late rows draw; the steps before it are committed. Rows whose next token is known by now (forced
-    by a grammar), or that cannot go on, draw nothing, nor do those that have ended."""
+    by a grammar), or that cannot go on, draw nothing, nor do those that have ended.
+
+    drafts: of each late row; None: they have none. From now on it is known how many of them a row may advance by.
+    """
     slot_table, rows = state.slot_table, plan.late_rows
     slots = plan.slots[rows]
     is_live = slot_table.epoch[slots] == plan.epochs[rows]
-    draws = is_live & (slot_table.num_tokens[slots] == slot_table.num_scheduled[slots])
+    next_positions = slot_table.num_scheduled[slots] - (plan.max_tokens[rows] - 1)
+    draws = is_live & (slot_table.num_tokens[slots] == next_positions)
     if (has_grammar := slot_table.has_grammar[slots] & draws).any():
         draws[has_grammar] = _set_masks(state, slots[has_grammar])
     plan.withdraw(rows[is_live & ~draws])
+    late_drafts, num_drafts = None, np.zeros(len(rows), np.int32)
+    if drafts is not None:
+        drawing = [drafts[i] for i in np.flatnonzero(draws).tolist()]
+        late_drafts = mask_drafts(state, slots[draws], drawing, plan.bucket.max_drafts)
+        num_drafts[draws] = late_drafts.num
+    slot_table.num_scheduled[slots[is_live]] -= plan.limit_tokens(rows[is_live], 1 + num_drafts[is_live])
+    uploads = state.mask_rows.take_uploads()
+    if late_drafts is not None:
+        for row in late_drafts.mask_rows[:, 1:].ravel().tolist():
+            state.mask_rows.release(row)  # what follows on the device comes after this draw
     slots = slots[draws]
-    ops = (*late_edits(state, slots), *state.mask_rows.take_uploads())
-    return LateDraw(rows[draws], slots, slot_table.sampling.take(slots, axis=0), ops)
+    ops = (*late_edits(state, slots), *uploads)
+    return LateDraw(rows[draws], slots, slot_table.sampling.take(slots, axis=0), ops, late_drafts)
 
 
 def _set_masks(state: SchedulerState, slots: np.ndarray) -> np.ndarray:
@@ -50,8 +62,7 @@ def _set_masks(state: SchedulerState, slots: np.ndarray) -> np.ndarray:
         mask = masks.get(sequence.sequence_id)
         if mask is None:
             continue
-        if (allowed := sequence.request.params.allowed_token_ids) is not None:
-            mask = mask & mask_words(allowed, state.limits.vocab_size)
+        mask = masked(state, sequence, mask)
         if not mask.any():
             state.constraints.fail(sequence.sequence_id, DEAD_END)
             continue

@@ -10,10 +10,12 @@ import re
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
 from jaxserve import BeamSearchParams, RequestError, SamplingParams
+from tests.support.drafting import AlwaysDraft, counted
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.fakes.real_grammars import engines_with_grammars, is_without_grammars
 
@@ -104,7 +106,12 @@ def test_texts_without_a_form_are_in_none_of_them():
 )
 def test_texts_do_not_depend_on_how_they_are_run(engine, expected, options):
     llm = engine(**options)
-    assert texts(llm, n=3) == expected
+    if "max_drafts" in options:
+        llm.parts.engine.scheduler.state.speculation = AlwaysDraft(llm.parts.sizes.max_num_seqs)
+    with counted(llm) as seen:
+        assert texts(llm, n=3) == expected
+    proposed, accepted = np.sum(seen, axis=0) if seen else (0, 0)
+    assert (proposed > accepted > 0) == ("max_drafts" in options)
     stats = llm.parts.engine.scheduler.stats
     assert bool(stats.num_preemptions) == ("num_pages" in options)
     if "prefix_eviction" in options:

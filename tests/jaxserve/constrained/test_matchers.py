@@ -90,7 +90,7 @@ def test_masks_ask_for_forced_tokens_one_by_one(matchers):
         matchers.start(i, ORDER, EOS_IDS)
     found = matchers.advance({0: ()})[0]
     tokens: list[int] = []
-    while len(legal := tokens_of(matchers.along(1, tokens)[1][-1])) == 1:
+    while len(legal := tokens_of(matchers.along({1: tokens})[1][1][-1])) == 1:
         tokens += legal
     assert tuple(tokens) == found.forced
     assert legal == tokens_of(found.mask)
@@ -147,7 +147,7 @@ def test_a_sequence_at_which_every_process_fails_ends_alone(processes):
     assert content(found[1]) == ((), set(), False, "the grammar needs too much memory: more than 16 MiB")
     assert content(found[0]) == content(found[2]) == content(first)
     assert content(matchers.advance({1: ()})[1]) == content(found[1])
-    assert matchers.along(1, [A])[0] == 0
+    assert matchers.along({1: [A]})[1][0] == 0
     matchers.close()
 
 
@@ -247,7 +247,7 @@ def test_drafts_are_checked_without_moving(matchers):
         ((10_000,), 0),
         ((A,) * 40, 40),
     ]:
-        count, masks = matchers.along(0, drafts)
+        count, masks = matchers.along({0: drafts})[0]
         assert count == num_legal
         assert len(masks) == count + 1
         assert masks[0] is first.mask
@@ -255,8 +255,22 @@ def test_drafts_are_checked_without_moving(matchers):
             assert draft in tokens_of(mask)
         if count < len(drafts):
             assert drafts[count] not in tokens_of(masks[count]) - set(EOS_IDS)
-    assert tokens_of(matchers.along(0, (A, C))[1][2]) == set(EOS_IDS)
+    assert tokens_of(matchers.along({0: (A, C)})[0][1][2]) == set(EOS_IDS)
     assert content(matchers.advance({0: ()})[0]) == content(first)
+
+
+def test_drafts_of_many_sequences_are_checked_together(matchers):
+    """Each as it is alone, whatever the others draft and however far theirs are legal."""
+    forms = ("[ab]+c", "a{3}b", "abc|abd", "a|")
+    for i, regex in enumerate(forms):
+        matchers.start(i, StructuredOutputsParams(regex=regex), EOS_IDS)
+        matchers.advance({i: ()})
+    drafts = {0: (A, A, C, A), 1: (), 2: (B,), 3: (A, A)}
+    together = matchers.along(drafts)
+    assert [count for count, _ in together.values()] == [3, 0, 0, 1]
+    for i, tokens in drafts.items():
+        count, masks = matchers.along({i: tokens})[i]
+        assert (count, [id(mask) for mask in masks]) == (together[i][0], [id(mask) for mask in together[i][1]])
 
 
 def test_drafts_are_checked_by_another_process_where_one_was_lost(matchers, processes):
@@ -264,7 +278,7 @@ def test_drafts_are_checked_by_another_process_where_one_was_lost(matchers, proc
     matchers.advance({0: (A,)})
     processes[0].kill()
     processes[0].wait()
-    assert matchers.along(0, (A, D))[0] == 2
+    assert matchers.along({0: (A, D)})[0][0] == 2
 
 
 def test_the_process_ends_with_its_parent(processes):

@@ -7,6 +7,7 @@ import dataclasses
 from itertools import cycle
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from jaxserve.core.device_ops import PageLoad, PageSave
@@ -19,7 +20,9 @@ from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory import prefix_sharing, slots
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.state import SchedulerState
-from jaxserve.scheduler.step import build_plan, multi_step
+from jaxserve.scheduler.step import build_plan, late_rows, multi_step
+from jaxserve.scheduler.step.late_drafts import mask_drafts
+from tests.support.fakes.fake_grammars import FakeMatchers
 from tests.support.fakes.scheduler_fuzz import CALM, HABITS, POOLS, QUIET, check, fuzz
 
 # In turn ordinary operations, very many and few; `scripts/prove fuzz` has all three for every pool.
@@ -135,6 +138,43 @@ GRAMMAR_FAULTS = {
 def test_the_fuzz_finds_a_fault_of_grammars(fault):
     with patch.object(*GRAMMAR_FAULTS[fault]), pytest.raises((EngineDeadError, AssertionError)):
         fuzz("grammars, ample", seed=1, **CALM).check_outputs()
+
+
+def masks_of_the_node_before(constraints, drafts):
+    """`Constraints.masks_along` with that of the row's own token first."""
+    return {sequence_id: masks[:-1] for sequence_id, (_, masks) in constraints._matchers.along(drafts).items()}
+
+
+def drafts_without_masks(state, slots, drafts, max_drafts):
+    """`mask_drafts` that takes every draft to be legal."""
+    found = mask_drafts(state, slots, [[] for _ in drafts], max_drafts)
+    return dataclasses.replace(found, num=np.array([len(tokens) for tokens in drafts], np.int32))
+
+
+def along_and_ahead(matchers, drafts):
+    """`FakeMatchers.along` that leaves the matchers where the drafts end."""
+    found = {sequence_id: matchers._along(sequence_id, list(tokens)) for sequence_id, tokens in drafts.items()}
+    for sequence_id, (count, _) in found.items():
+        matchers._texts[sequence_id] += drafts[sequence_id][:count]
+    return found
+
+
+DRAFT_FAULTS = {
+    "masks are shifted by one node": (Constraints, "masks_along", masks_of_the_node_before),
+    "an illegal draft is accepted": (late_rows, "mask_drafts", drafts_without_masks),
+    "matchers are not rolled back": (FakeMatchers, "along", along_and_ahead),
+    "rows without drafts count as if they had them": (
+        StepPlan,
+        "limit_tokens",
+        lambda plan, rows, max_tokens: np.zeros(len(rows), np.int32),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", DRAFT_FAULTS)
+def test_the_fuzz_finds_a_fault_of_drafts_with_grammars(fault):
+    with patch.object(*DRAFT_FAULTS[fault]), pytest.raises((EngineDeadError, AssertionError)):
+        fuzz("grammars, drafts, ample", seed=0, **QUIET).check_outputs()
 
 
 def pin_nothing(host, keys):

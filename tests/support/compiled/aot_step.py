@@ -120,6 +120,11 @@ class StepCase:
         with no_persistent_cache():
             return self._programs.draw(self.bucket.num_rows).compile()
 
+    def compile_draw_nodes(self) -> jax.stages.Compiled:
+        """The draw of late rows with drafts, of a verify bucket; the state is donated."""
+        with no_persistent_cache():
+            return self._programs.draw_nodes(self._bucket).compile()
+
     def compile_backbone(self) -> jax.stages.Compiled:
         """Embedding and layers, the pool donated."""
         config, layout = SHAPES[self.name], self._programs.batch_layout(self._bucket)
@@ -174,4 +179,11 @@ class StepCase:
         num_earlier = NUM_EARLIER if self.drafts == "suffixes" else 0
         # An extra array of 1,000 pages would fit into the VMEM of a chip, to which libtpu then moves it and back.
         num_pages = NUM_PAGES if not model.extra else 4 * NUM_PAGES
-        return Programs(settings, num_pages, NUM_SLOTS, history_len=history_len, num_earlier_tokens=num_earlier)
+        return Programs(
+            settings,
+            num_pages,
+            NUM_SLOTS,
+            history_len=history_len,
+            num_earlier_tokens=num_earlier,
+            num_draft_masks=self.bucket.num_tokens - self.bucket.num_rows if settings.has_late_drafts else 0,
+        )

@@ -53,9 +53,10 @@ def make_scheduler(
         num_sinks, window = sinks_and_window
         kv_policy = StreamingPolicy(StreamingConfig(name="streaming", num_sinks=num_sinks, window=window))
     buckets = make_buckets(max_num_seqs, max_num_batched_tokens, -(-max_model_len // page_size))
+    buckets = with_verify(buckets, max_drafts) if max_drafts else buckets
     return Scheduler(
         KVGroups(windows, page_size),
-        with_verify(buckets, max_drafts) if max_drafts else buckets,
+        buckets,
         num_pages=num_pages,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -67,6 +68,7 @@ def make_scheduler(
         policy=policy,
         queue_limits=queue_limits,
         speculation=Speculation(max_num_seqs) if max_drafts else None,
+        num_draft_masks=buckets.most_drafts,
         kv_policy=kv_policy,
         matchers=FakeMatchers() if has_grammars else None,
     )

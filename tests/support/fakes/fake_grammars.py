@@ -60,10 +60,11 @@ class FakeAdvance:
 
 
 class FakeMatchers:
-    """`GrammarMatchers` of `FakeGrammar`s, by the text of a regex. num_forced: tokens that were."""
+    """`GrammarMatchers` of `FakeGrammar`s, by the text of a regex. num_forced: tokens that were. num_legal,
+    num_illegal: drafts."""
 
     def __init__(self) -> None:
-        self.num_forced = self.num_failed = 0
+        self.num_forced = self.num_failed = self.num_legal = self.num_illegal = 0
         self._running: dict[int, tuple[FakeGrammar, tuple[int, ...], bool]] = {}
         self._texts: dict[int, list[int]] = {}
         self._num_looks = 0
@@ -85,6 +86,9 @@ class FakeMatchers:
     def advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, FakeAdvance]:
         return {sequence_id: self._advance(sequence_id, list(new or ())) for sequence_id, new in tokens.items()}
 
+    def along(self, drafts: Mapping[int, Sequence[int]]) -> dict[int, tuple[int, list[np.ndarray]]]:
+        return {sequence_id: self._along(sequence_id, list(tokens)) for sequence_id, tokens in drafts.items()}
+
     def drop(self, sequence_id: int) -> None:
         del self._running[sequence_id], self._texts[sequence_id]
 
@@ -104,3 +108,16 @@ class FakeMatchers:
         error = FAILURE if grammar.fails(text) else None
         self.num_failed += error is not None
         return FakeAdvance(tuple(forced), mask, grammar.is_complete(text), error)
+
+    def _along(self, sequence_id: int, drafts: list[int]) -> tuple[int, list[np.ndarray]]:
+        grammar, eos_ids, _ = self._running[sequence_id]
+        text = list(self._texts[sequence_id])
+        masks = [mask_words(grammar.allowed(text, eos_ids), MODEL.vocab_size)]
+        for token in drafts:
+            if token in eos_ids or token not in grammar.allowed(text, eos_ids) or grammar.fails([*text, token]):
+                break
+            text.append(token)
+            masks.append(mask_words(grammar.allowed(text, eos_ids), MODEL.vocab_size))
+        self.num_legal += len(masks) - 1
+        self.num_illegal += len(drafts) - len(masks) + 1
+        return len(masks) - 1, masks

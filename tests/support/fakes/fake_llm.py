@@ -96,10 +96,11 @@ def fake_llm(
     loaded = None if skip_tokenizer_init else tokenizer
     model = model or FakeModel(tokenizer.vocab_size)
     buckets = make_buckets(max_num_seqs, 32, max_model_len // PAGE)
+    buckets = with_verify(buckets, max_drafts) if max_drafts else buckets
     groups, order = KVGroups((None,), PAGE), make_policy(policy)
     scheduler = Scheduler(
         groups,
-        with_verify(buckets, max_drafts) if max_drafts else buckets,
+        buckets,
         num_pages=num_pages,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=32,
@@ -109,6 +110,7 @@ def fake_llm(
         queue_limits=queue_limits,
         prefix_eviction=prefix_eviction,
         speculation=Speculation(max_num_seqs) if max_drafts else None,
+        num_draft_masks=buckets.most_drafts,
         matchers=matchers,
     )
     runner = FakeRunner(

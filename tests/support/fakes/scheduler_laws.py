@@ -87,6 +87,9 @@ class Watch:
             waits_for_token = pending == 0 and slot_table.is_beam[slot]
             assert will_end or waits_for_token or (pending > 1 and is_full), "a running sequence got no token"
 
+    def late_drafts(self, ticket: int) -> list[list[int]]:
+        return self.runner.late_drafts(ticket)
+
     def draw(self, ticket: int, late: LateDraw) -> int:
         self.num_late += len(self.in_flight[0][0].late_rows)
         return self.runner.draw(ticket, late)

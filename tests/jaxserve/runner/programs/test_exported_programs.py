@@ -10,6 +10,7 @@ from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.packing import Packing
+from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.programs.exported_programs import export_program, from_exported
 from jaxserve.runner.programs.programs import Programs, StepSettings
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
@@ -64,3 +65,15 @@ def test_a_step_of_packed_weights_is_read_back(name):
     program = Programs(StepSettings(settings, max_logprobs=0), 40, 8).step(Bucket(8, 8, 4))
     again = from_exported(program, export_program(program))
     assert again.compile().in_tree == program.compile().in_tree
+
+
+def test_programs_with_drafts_of_late_rows_are_read_back():
+    """The step of a verify bucket has results that no other has, which are arguments of the draw."""
+    plain, bucket = tiny_engine("llama3").parts.runner.programs, Bucket(8, 2, 4, max_drafts=3)
+    settings = replace(plain.settings, proposer=NgramProposer(1, 3))
+    programs = replace(plain, settings=settings, history_len=64, num_draft_masks=6).all(buckets=[bucket])
+    with_nodes = [program for program in programs if str(bucket) in program.name]
+    assert [program.name for program in with_nodes] == [str(bucket), f"draw_{bucket}"]
+    for program in with_nodes:
+        again = from_exported(program, export_program(program))
+        assert again.compile().in_tree == program.compile().in_tree

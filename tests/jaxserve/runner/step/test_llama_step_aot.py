@@ -86,6 +86,16 @@ def check_draft_model_step(mesh: Mesh, bucket: Bucket) -> None:
     assert not step.weight_copies(compiled)
 
 
+def check_late_drafts(mesh: Mesh) -> None:
+    """Assert that late rows draw after all of their drafts without a copy of the state or of the head, and without any
+    loop that ends by data."""
+    step = StepCase(mesh, "llama-3-8b", VERIFY, drafts="chains")
+    compiled = step.compile_draw_nodes()
+    assert_in_place(compiled, step.state.kv.pool, donated=step.state, max_temp_bytes=3 * step.logit_share_bytes)
+    assert not step.weight_copies(compiled)
+    assert not data_loops(read_hlo(compiled.as_text()))
+
+
 def check_late_draw(mesh: Mesh) -> None:
     """Assert that late rows draw without a copy of the state or of the head, and without any loop that ends by data."""
     step = StepCase(mesh, "llama-3-8b", DECODE)
