@@ -124,7 +124,7 @@ def test_no_way_of_rendering_forges_a_special_token(way):
 
 
 def test_tools_and_variables_are_users_text_too():
-    tools = [{"type": "function", "function": {"name": "<|end|>"}}]
+    tools = [{"type": "function", "function": {"name": "f", "description": "<|end|>"}}]
     messages = [{"role": "user", "content": "x"}]
     source = "{{ tools | tojson }}{{ mood }}{{ 'yes' if tools[0].type == 'function' }}"
     options = {"tools": tools, "chat_template_kwargs": {"mood": "<|end|>"}}

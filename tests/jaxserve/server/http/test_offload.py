@@ -19,6 +19,7 @@ from jaxserve.server.routes import tokenization
 from jaxserve.text import chat_messages
 from jaxserve.text.chat_messages import checked_messages
 from jaxserve.text.tokenizer import Tokenizer
+from jaxserve.text.tool_calls.tool_schema import checked_tools
 from tests.support.fakes.fake_llm import fake_llm
 from tests.support.serving.http_server import running
 
@@ -66,10 +67,10 @@ def test_long_work_runs_in_a_thread(server, monkeypatch, name):
     assert threads == {name != "encoding"}  # encoding always runs in a thread: its time is not known from the size
 
 
-# Messages are checked when they are rendered.
+# Messages and tools are checked when they are rendered.
 LISTS = [(kind, name) for kind in (CompletionBody, ChatBody, EmbeddingBody, TokenizeBody, DetokenizeBody)
          for name, schema in kind.model_json_schema()["properties"].items()
-         if "items" in str(schema) and name != "messages"]  # fmt: skip
+         if "items" in str(schema) and name not in ("messages", "tools")]  # fmt: skip
 BAD_LISTS = ([None] * 100, [[None] * 100] * 100, [5.5] * 100)
 
 
@@ -88,6 +89,13 @@ def test_an_error_names_only_the_first_bad_message():
     for bad in BAD_LISTS:
         with pytest.raises(RequestError, match=r"messages\[0\]") as caught:
             checked_messages(bad)
+        assert "[1]" not in str(caught.value)
+
+
+def test_an_error_names_only_the_first_bad_tool():
+    for bad in BAD_LISTS:
+        with pytest.raises(RequestError, match=r"tools\[0\]") as caught:
+            checked_tools(bad)
         assert "[1]" not in str(caught.value)
 
 
