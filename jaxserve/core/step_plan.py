@@ -109,7 +109,7 @@ class StepPlan:
     @property
     def has_late_drafts(self) -> bool:
         """Whether a late row may have drafts."""
-        return bool((self.max_drafts[self.late_rows] > 0).any())
+        return self.bucket.is_verify and bool((self.max_drafts[self.late_rows] > 0).any())
 
     @property
     def has_pooled(self) -> bool:

@@ -120,7 +120,7 @@ class Speculation:
         self._since_rival += outcome.num_rounds
         if outcome.drafts is None:
             return
-        own = (self._epochs[plan.slots] == plan.epochs) & drafting
+        own = (self._epochs[plan.slots] == plan.epochs) & drafting & plan.samples  # else its next token was forced
         passes = np.minimum(outcome.num_tokens, outcome.num_rounds)  # rows that end early have fewer
         rows = np.flatnonzero(own & (passes > 0))
         where, passes = (plan.proposers[rows], plan.slots[rows]), passes[rows]

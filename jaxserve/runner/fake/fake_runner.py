@@ -114,8 +114,9 @@ class FakeRunner:
         for op in late.ops:
             self._make(op)
         _check(np.isin(late.rows, plan.late_rows).all(), f"step {ticket} draws rows late that are not")
-        outcome = outcome.widened(1 + plan.bucket.max_drafts)
-        self._in_flight[-1] = plan, outcome
+        if late.drafts is not None:
+            outcome = outcome.widened(1 + plan.bucket.max_drafts)
+            self._in_flight[-1] = plan, outcome
         for i, row in enumerate(late.rows.tolist()):
             _check(late.slots[i] == plan.slots[row], f"row {row} of step {ticket} draws for another slot")
             drawn = self._draw_late_nodes(plan, late, i)

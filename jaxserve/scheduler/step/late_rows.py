@@ -37,12 +37,13 @@ def late_draw(state: SchedulerState, plan: StepPlan, drafts: list[list[int]] | N
     if (has_grammar := slot_table.has_grammar[slots] & draws).any():
         draws[has_grammar] = _set_masks(state, slots[has_grammar])
     plan.withdraw(rows[is_live & ~draws])
-    late_drafts, num_drafts = None, np.zeros(len(rows), np.int32)
+    late_drafts = None
     if drafts is not None:
         drawing = [drafts[i] for i in np.flatnonzero(draws).tolist()]
         late_drafts = mask_drafts(state, slots[draws], drawing, plan.bucket.max_drafts)
-        num_drafts[draws] = late_drafts.num
-    slot_table.num_scheduled[slots[is_live]] -= plan.limit_tokens(rows[is_live], 1 + num_drafts[is_live])
+        max_tokens = np.ones(len(rows), np.int32)
+        max_tokens[draws] += late_drafts.num
+        slot_table.num_scheduled[slots[is_live]] -= plan.limit_tokens(rows[is_live], max_tokens[is_live])
     uploads = state.mask_rows.take_uploads()
     if late_drafts is not None:
         for row in late_drafts.mask_rows[:, 1:].ravel().tolist():

@@ -56,6 +56,7 @@ class Run:
             epochs=self.table.epoch.copy(),
             max_drafts=zeros if most is None else most,
             proposers=zeros if proposers is None else proposers,
+            samples=np.ones(self.num_rows, bool),
         )
         columns = np.zeros((self.num_rows, 1))
         self.speculation.observe(plan, StepOutcome(0, 1, 1 + accepted, columns, columns, drafts=counts), seconds)

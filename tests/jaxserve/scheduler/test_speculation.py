@@ -25,7 +25,7 @@ class Rows:
     ):
         self.speculation = Speculation(num_rows, [lambda count: min(count, depth)])
         self.num_rows, self.times, self.verify = num_rows, times, verify
-        self.slots = np.arange(num_rows)
+        self.slots, self.samples = np.arange(num_rows), np.ones(num_rows, bool)
         self.table = SimpleNamespace(
             epoch=np.zeros(num_rows, np.int32),
             may_draft=np.ones(num_rows, bool),
@@ -46,7 +46,12 @@ class Rows:
         bucket, most = (DECODE, none) if drafts is None else drafts[:2]
         found = np.minimum(accepted, most).astype(np.int32)
         plan = SimpleNamespace(
-            bucket=bucket, slots=self.slots, epochs=self.table.epoch.copy(), max_drafts=most, proposers=none
+            bucket=bucket,
+            slots=self.slots,
+            epochs=self.table.epoch.copy(),
+            max_drafts=most,
+            proposers=none,
+            samples=self.samples,
         )
         counts = None if drafts is None else DraftCounts(most[:, None], found[:, None])
         zeros = np.zeros((self.num_rows, 1))
@@ -58,6 +63,15 @@ def test_rows_draft_as_long_as_drafts_are_accepted():
     rows = Rows()
     for _ in range(50):
         assert rows.step([4, 2, 7, 1]) == [7] * 4
+
+
+@pytest.mark.parametrize("are_forced", [True, False])
+def test_passes_in_which_tokens_were_forced_say_nothing_of_drafts(are_forced):
+    rows = Rows()
+    rows.step([7] * 4)
+    rows.samples = np.full(4, not are_forced)
+    found = [rows.step([0] * 4) for _ in range(40)]
+    assert (found == [[7] * 4] * 40) == are_forced
 
 
 @pytest.mark.parametrize("seconds", [1.0, 1.5, 2.0])
