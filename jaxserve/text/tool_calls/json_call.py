@@ -63,6 +63,13 @@ def json_calls(reader: TextReader, calls: CallList, *, has_marker: bool) -> Step
 
 def json_items(reader: TextReader, calls: CallList, *, has_marker: bool) -> Steps[bool]:
     """The calls of a list after its bracket."""
+    if not (yield from separated_calls(reader, calls, ",", has_marker=has_marker)):
+        return False
+    return (yield from reader.accept("]"))
+
+
+def separated_calls(reader: TextReader, calls: CallList, separator: str, *, has_marker: bool) -> Steps[bool]:
+    """One object or more; what follows the last one is held."""
     has_more = True
     while has_more:
         yield from reader.spaces()
@@ -70,8 +77,8 @@ def json_items(reader: TextReader, calls: CallList, *, has_marker: bool) -> Step
             return False
         reader.hold()
         yield from reader.spaces()
-        has_more = yield from reader.accept(",")
-    return (yield from reader.accept("]"))
+        has_more = yield from reader.accept(separator)
+    return True
 
 
 def begun_call(reader: TextReader, calls: CallList, name: str) -> Steps[bool]:

@@ -3,7 +3,7 @@
 from jaxserve.text.parsing.answer_events import Steps
 from jaxserve.text.parsing.text_reader import TextReader
 from jaxserve.text.tool_calls.call_list import CallList, or_content
-from jaxserve.text.tool_calls.json_call import json_call
+from jaxserve.text.tool_calls.json_call import separated_calls
 
 TAG, SEPARATOR = "<|python_tag|>", ";"
 
@@ -18,13 +18,7 @@ def llama3_json(reader: TextReader, calls: CallList) -> Steps[None]:
 
 
 def _objects(reader: TextReader, calls: CallList, *, has_marker: bool) -> Steps[bool]:
-    has_more = True
-    while has_more:
-        yield from reader.spaces()
-        if not (yield from json_call(reader, calls, has_marker=has_marker)):
-            return False
-        reader.hold()
-        yield from reader.spaces()
-        has_more = yield from reader.accept(SEPARATOR)
+    if not (yield from separated_calls(reader, calls, SEPARATOR, has_marker=has_marker)):
+        return False
     reader.release()
     return True
