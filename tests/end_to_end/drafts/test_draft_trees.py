@@ -30,7 +30,7 @@ def test_control_paths_that_are_not_moved_give_other_texts():
     prompts, params = requests("llama3")
     expected, _, _ = run(tiny_engine("llama3"), prompts, params, 1, is_overlapped=False)
     trees = SpeculativeConfig(method="ngram", num_speculative_tokens=10, prompt_lookup_min=1)
-    module = "jaxserve.runner.step.verify_step.compact_path"
+    module = "jaxserve.runner.step.advance_rows.compact_path"
     with decoys(), patch(module, lambda mesh, layout, kv, slots, nodes, num_kept: kv):
         llm = always(tiny_engine("llama3", speculative_config=trees))
         outputs, _, _ = run(llm, prompts, params, 5, is_overlapped=True)

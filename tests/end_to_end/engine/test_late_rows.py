@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxserve import SamplingParams
-from jaxserve.scheduler import scheduler as scheduler_module
+from jaxserve.scheduler.step import late_rows
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import drain, driven, submit, tiny_engine
 
@@ -23,9 +23,9 @@ def run(llm, words, is_overlapped):
     runner, late = llm.parts.runner, []
     original = runner.draw
 
-    def draw(ticket, ops):
-        late.append((ticket.bucket, len(ticket.late.rows)))
-        return original(ticket, ops)
+    def draw(ticket, draws):
+        late.append((ticket.bucket, len(draws.rows)))
+        return original(ticket, draws)
 
     with patch.object(runner, "draw", draw), driven(llm, 1, is_overlapped) as steps:
         for i in range(NUM_REQUESTS):
@@ -68,7 +68,7 @@ def test_texts_do_not_depend_on_when_a_row_draws(options, words, expected, plain
 
 
 def test_control_with_the_bans_of_the_token_before_texts_differ(words, expected):
-    with patch.object(scheduler_module, "late_edits", lambda state, plan: ()):
+    with patch.object(late_rows, "late_edits", lambda state, slots: ()):
         tokens, *_ = run(tiny_engine("llama3"), words, is_overlapped=True)
     assert tokens != expected[0]
 

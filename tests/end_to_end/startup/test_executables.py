@@ -13,7 +13,7 @@ from tests.support.golden_data import checkpoint, goldens
 from tests.support.random_load import Compilations, RandomLoad
 from tests.support.tiny_engines import SIZES, SMALL, drain, submit
 
-OTHERS = {"draw[rows=8]", "draw[rows=12]", "fork", "set_edits", "set_mask", "set_counts"}
+OTHERS = {"draw[rows=8]", "draw[rows=12]", "fork", "set_edits", "set_masks[rows=8]", "set_masks[rows=12]", "set_counts"}
 OPTIONS = SIZES | {"max_num_seqs": 12, "max_num_batched_tokens": 40, "buckets": "8 12 40x12"}
 
 
