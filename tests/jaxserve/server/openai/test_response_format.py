@@ -119,7 +119,7 @@ def served():
 
     with running(fake_llm(check_grammar=check, matchers=OpenMatchers())) as server:
         yield server, calls
-    assert all_pages_are_back(server.llm)
+        until(lambda: all_pages_are_back(server.llm))
 
 
 def test_a_grammar_is_checked_once_a_call_in_a_thread_of_its_own(served):
