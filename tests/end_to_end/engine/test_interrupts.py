@@ -76,7 +76,7 @@ def test_an_interrupt_after_any_dispatch_leaves_the_engine_usable(llm, monkeypat
 
     monkeypatch.setattr(executables, "get", get_and_interrupt)
     expected = run()
-    assert {"fork", "set_edits", "set_mask"} < set(dispatched)
+    assert {"fork", "set_edits", "set_masks[rows=8]"} < set(dispatched)
     for i in count():  # steps of several rounds make the number of dispatches depend on time
         interrupted[:] = [i]
         try:

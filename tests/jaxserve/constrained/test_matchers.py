@@ -101,7 +101,7 @@ def test_nothing_is_forced_where_it_is_not_wanted(matchers):
     """The mask then has the first forced token alone."""
     for i in range(2):
         matchers.start(i, ORDER, EOS_IDS, forces=i == 0)
-    first, second, *_ = matchers.along(0, TOKENIZER.encode('{"orderId":'))[1]
+    first, second, *_ = matchers.along({0: TOKENIZER.encode('{"orderId":')})[0][1]
     assert content(matchers.advance({0: None})[0]) == ((), tokens_of(first), False, None)
     drawn = tuple(tokens_of(first))
     assert content(matchers.advance({1: drawn})[1]) == ((), tokens_of(second), False, None)
