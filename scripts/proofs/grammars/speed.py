@@ -39,7 +39,7 @@ def speeds() -> list[Law]:
     return [
         (f"tokens/s of {NUM_ROWS} rows of any text, over none with a form", ratios["any text"][0], LEAST_RATE, None),
         (f"tokens/s of {NUM_ROWS} rows of JSON, over none with a form", ratios["JSON"][0], LEAST_RATE, None),
-        ("time between tokens of 32 rows without a form beside 32 of JSON, over that beside 32 without",
+        ("time between tokens of 32 rows without a form in a batch with 32 of JSON, over that with 32 more without",
          ratios["mixed"][1], None, MOST_LATENCY),
     ]  # fmt: skip
 

@@ -137,11 +137,11 @@ def test_a_stream_is_the_whole_text(engine, expected):
         assert "".join(pieces) == expected[i][0][0]
 
 
-def test_rows_without_a_form_beside_others_are_not_changed(engine):
+def test_rows_without_a_form_in_a_mixed_batch_are_not_changed(engine):
     alone = fake_llm().generate(["x"] * 4, [SamplingParams(seed=i) for i in range(4)], use_tqdm=False)
     asked = [SamplingParams(seed=i) if i < 4 else params(i) for i in range(8)]
-    beside = engine().generate(["x"] * 8, asked, use_tqdm=False)[:4]
-    assert [output.outputs[0].token_ids for output in beside] == [output.outputs[0].token_ids for output in alone]
+    mixed = engine().generate(["x"] * 8, asked, use_tqdm=False)[:4]
+    assert [output.outputs[0].token_ids for output in mixed] == [output.outputs[0].token_ids for output in alone]
 
 
 def test_a_form_that_cannot_be_kept_to_is_refused_before_anything_runs(engine):

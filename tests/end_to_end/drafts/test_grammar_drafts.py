@@ -27,7 +27,7 @@ FORMS = (
     {"regex": r'(\{"orderId":(12|3[0-9]),"Id":"(ab|abb){1,3}"\},)+'},
     {"regex": r"([ab]{2}|true, )+"},
     {"json": {"type": "array", "items": {"enum": ["ab", "abb"]}}, "disable_any_whitespace": True},
-    None,  # beside them
+    None,  # an unconstrained row in the same batch
     {"regex": "(ab ?){9}!"},
 )
 OPTIONS = ({}, {"logprobs": 3}, {"allowed_token_ids": [*range(0, 300, 2), *range(301, 319), END]}, {"n": 2})

@@ -23,7 +23,7 @@ ORDER = {
     "additionalProperties": False,
 }
 BOOLEANS = r"\[(?:(?:true|false)(?:, ?(?:true|false))?)?\]"
-# Constraints beside a regular expression of the same texts.
+# Constraints, each with a regular expression of the same texts.
 CONSTRAINTS = {
     "regex": ({"regex": "(?:ab|b{2,5}c)+(?:é|true)?"}, "(?:ab|b{2,5}c)+(?:é|true)?"),
     "regex with slashes": ({"regex": "^a/b\\n*\"$"}, "a/b\n*\""),

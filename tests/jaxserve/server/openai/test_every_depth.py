@@ -30,7 +30,7 @@ NESTED_ITEMS = {
     "tools[0]",
     "tool_choice",
 }
-# What tools and their choice need beside them, by route.
+# Fields that tools and their choice need, by route.
 _CHAT = {
     "messages": [{"role": "user", "content": "x"}],
     "tools": [{"type": "function", "function": {"name": "x"}}],
