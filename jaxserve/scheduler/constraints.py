@@ -13,26 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
+from jaxserve.constrained.matchers import Advance
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.core.sequence import Sequence
-
-
-class Advance(Protocol):
-    """What a grammar says after a sequence's tokens.
-
-    forced: the tokens that must follow, and count as consumed. mask: uint32[ceil(V / 32)], what may follow then: bit
-    i % 32 of word i // 32 allows token i. is_complete: nothing may follow but the end. error: why the sequence cannot
-    go on, or None.
-    """
-
-    @property
-    def forced(self) -> tuple[int, ...]: ...
-    @property
-    def mask(self) -> np.ndarray: ...
-    @property
-    def is_complete(self) -> bool: ...
-    @property
-    def error(self) -> str | None: ...
 
 
 class GrammarMatchers(Protocol):
@@ -73,6 +56,7 @@ class Constraints:
         self._trials: dict[str, int] = {}  # sequences without a request, negative ids, whose grammars are compiled
         self._prepared = OrderedDict[str, None]()  # grammars that were compiled lately
         self._masks: dict[int, np.ndarray | None] = {}  # by sequence id; None: not known yet
+        self._allowed: dict[int, np.ndarray] = {}  # by sequence id, where the request allows some tokens only
         self._failures: dict[int, str] = {}  # reasons, by sequence id
 
     def prepare(self, params: StructuredOutputsParams) -> bool:
@@ -91,14 +75,22 @@ class Constraints:
         self._prepared.move_to_end(key)
         return True
 
-    def begin(self, sequence: Sequence, *, forces: bool) -> None:
-        """A sequence has got a slot: if it is its first, follow it from now on."""
+    def forget_trials(self) -> None:
+        """No sequence waits for a grammar any more: those that did have ended."""
+        while self._trials:
+            self._matchers.drop(self._trials.popitem()[1])
+
+    def begin(self, sequence: Sequence, allowed: np.ndarray | None, *, forces: bool) -> None:
+        """A sequence has got a slot: if it is its first, follow it from now on. allowed: uint32[ceil(V / 32)], the
+        tokens to which its request limits it."""
         if sequence.sequence_id in self._masks:
             return
         request = sequence.request
         assert request.constraint is not None
         eos_ids = () if request.params.ignore_eos else request.eos_ids
         self._masks[sequence.sequence_id] = None
+        if allowed is not None:
+            self._allowed[sequence.sequence_id] = allowed
         self._matchers.start(sequence.sequence_id, request.constraint, eos_ids, forces=forces)
 
     def advance(self, tokens: Mapping[int, SequenceOf[int] | None]) -> Mapping[int, Advance]:
@@ -111,16 +103,18 @@ class Constraints:
         return found
 
     def masks(self, sequence_ids: Iterable[int]) -> dict[int, np.ndarray]:
-        """uint32[ceil(V / 32)] of each: what may follow its tokens. Without those that cannot go on."""
+        """uint32[ceil(V / 32)] of each: what grammar and request allow after its tokens. Without those that cannot go
+        on."""
         going_on = [sequence_id for sequence_id in sequence_ids if sequence_id not in self._failures]
         if unknown := [sequence_id for sequence_id in going_on if self._masks[sequence_id] is None]:
             self.advance(dict.fromkeys(unknown))
         known = ((sequence_id, self._masks[sequence_id]) for sequence_id in going_on)
-        return {i: mask for i, mask in known if mask is not None and i not in self._failures}
+        return {i: self._within(i, mask) for i, mask in known if mask is not None and i not in self._failures}
 
     def masks_along(self, drafts: Mapping[int, SequenceOf[int]]) -> dict[int, SequenceOf[np.ndarray]]:
-        """uint32[ceil(V / 32)] after each draft of a sequence, up to the first that its grammar does not allow."""
-        return {sequence_id: masks[1:] for sequence_id, (_, masks) in self._matchers.along(drafts).items()}
+        """The same after each draft of a sequence, up to the first that its grammar does not allow."""
+        found = self._matchers.along(drafts)
+        return {i: [self._within(i, mask) for mask in masks[1:]] for i, (_, masks) in found.items()}
 
     def fail(self, sequence_id: int, reason: str) -> None:
         """A sequence cannot go on: it ends at the next commit."""
@@ -135,5 +129,10 @@ class Constraints:
         """A sequence has ended."""
         if sequence_id in self._masks:
             del self._masks[sequence_id]
+            self._allowed.pop(sequence_id, None)
             self._failures.pop(sequence_id, None)
             self._matchers.drop(sequence_id)
+
+    def _within(self, sequence_id: int, mask: np.ndarray) -> np.ndarray:
+        allowed = self._allowed.get(sequence_id)
+        return mask if allowed is None else mask & allowed

@@ -15,6 +15,8 @@ def enqueue_new(state: SchedulerState, sequence: Sequence) -> None:
 
 def enqueue_prepared(state: SchedulerState) -> None:
     """Sequences whose grammar is compiled by now join the queue."""
+    if state.constraints is not None and not state.preparing:
+        state.constraints.forget_trials()
     for sequence in list(state.preparing.values()):
         if _is_prepared(state, sequence):
             del state.preparing[sequence.sequence_id]

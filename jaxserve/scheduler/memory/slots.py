@@ -1,5 +1,7 @@
 """Host: slots: how a sequence gets a slot, loses it, and ends, and how the slot's pages return."""
 
+import numpy as np
+
 from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX, STOP_FIELDS, pack_sampling
 from jaxserve.core.sequence import Sequence, Status
 from jaxserve.scheduler.logit_edits import draws_late, has_edits, has_penalties, mask_words, may_draft_late, may_force
@@ -29,20 +31,24 @@ def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     is_free = not (slot_table.is_beam[slot] or slot_table.draws_late[slot])
     is_free |= state.limits.has_late_drafts and may_draft_late(request)
     slot_table.may_draft[slot] = request.may_draft and is_free and (policy is None or policy.can_roll_back)
-    values = _sampling_values(state, sequence)
+    allowed = None
+    if params.allowed_token_ids is not None:
+        allowed = mask_words(params.allowed_token_ids, state.limits.vocab_size)
+    values = _sampling_values(state, sequence, allowed)
     slot_table.sampling[slot] = pack_sampling(values)
     asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]
     slot_table.has_extras[slot] = any(asks) or request.constraint is not None
     if request.constraint is not None:
         assert state.constraints is not None
-        state.constraints.begin(sequence, forces=may_force(request))
+        state.constraints.begin(sequence, allowed, forces=may_force(request))
     return slot
 
 
-def _sampling_values(state: SchedulerState, sequence: Sequence) -> dict[str, float | int]:
+def _sampling_values(state: SchedulerState, sequence: Sequence, allowed: np.ndarray | None) -> dict[str, float | int]:
+    """allowed: the mask of the tokens to which the request is limited."""
     request, params = sequence.request, sequence.request.params
     prompt_logprobs = params.prompt_logprobs if sequence.prompt_logprobs is not None else None
-    beam, allowed = state.beams.get(sequence.sequence_id), params.allowed_token_ids
+    beam = state.beams.get(sequence.sequence_id)
     logprobs = params.logprobs if beam is None else beam.num_candidates
     return {
         "temperature": params.temperature,
@@ -60,7 +66,7 @@ def _sampling_values(state: SchedulerState, sequence: Sequence) -> dict[str, flo
         "num_prompt_logprobs": _num_logprobs(prompt_logprobs, state.limits.vocab_size),
         "has_penalties": has_penalties(request),
         "has_edits": has_edits(request),
-        "mask_row": 0 if allowed is None else state.mask_rows.acquire(mask_words(allowed, state.limits.vocab_size)),
+        "mask_row": 0 if allowed is None else state.mask_rows.acquire(allowed),
         "pooling": POOLING[request.pooling],
         "min_len": sequence.prompt_len + params.min_tokens,
         "owner": 0 if state.earlier_outputs is None else state.earlier_outputs.owner(request),

@@ -9,9 +9,7 @@ A row then advances by drafts as any other: as far as they are what is drawn, by
 import numpy as np
 
 from jaxserve.core.row_layout import SAMPLING_INDEX
-from jaxserve.core.sequence import Sequence
 from jaxserve.core.step_plan import LateDrafts
-from jaxserve.scheduler.logit_edits import mask_words
 from jaxserve.scheduler.state import SchedulerState
 
 MASK_ROW = SAMPLING_INDEX["mask_row"]
@@ -31,15 +29,8 @@ def mask_drafts(state: SchedulerState, slots: np.ndarray, drafts: list[list[int]
     found = state.constraints.masks_along(by_id)
     for i, sequence in enumerate(sequences):
         for mask in found.get(sequence.sequence_id, ()):
-            mask = masked(state, sequence, mask)
             if not mask.any():  # the text is complete, or cannot go on: that is seen when the draft is committed
                 break
             num[i] += 1
             mask_rows[i, num[i]] = state.mask_rows.acquire(mask)
     return LateDrafts(num, mask_rows)
-
-
-def masked(state: SchedulerState, sequence: Sequence, mask: np.ndarray) -> np.ndarray:
-    """What a grammar allows, of the tokens that the request allows."""
-    allowed = sequence.request.params.allowed_token_ids
-    return mask if allowed is None else mask & mask_words(allowed, state.limits.vocab_size)

@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxserve.core.step_plan import LateDraw, StepPlan
 from jaxserve.scheduler.state import SchedulerState
-from jaxserve.scheduler.step.late_drafts import MASK_ROW, mask_drafts, masked
+from jaxserve.scheduler.step.late_drafts import MASK_ROW, mask_drafts
 from jaxserve.scheduler.step.slot_edits import late_edits
 
 DEAD_END = "the grammar allows no token here"
@@ -63,7 +63,6 @@ def _set_masks(state: SchedulerState, slots: np.ndarray) -> np.ndarray:
         mask = masks.get(sequence.sequence_id)
         if mask is None:
             continue
-        mask = masked(state, sequence, mask)
         if not mask.any():
             state.constraints.fail(sequence.sequence_id, DEAD_END)
             continue

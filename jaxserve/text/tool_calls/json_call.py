@@ -23,12 +23,9 @@ def json_call(reader: TextReader, calls: CallList, *, has_marker: bool) -> Steps
     arguments: str | None = None  # as text, if they came before the name or may be no object
     has_more = yield from reader.accept("{")
     while has_more:
-        yield from reader.spaces()
-        key = yield from json_string(reader)
-        yield from reader.spaces()
-        if key is None or not (yield from reader.accept(":")):
+        key = yield from _key(reader)
+        if key is None:
             return False
-        yield from reader.spaces()
         if key == NAME and name is None:
             name = yield from json_string(reader)
             if not name or not (has_marker or name in calls.names):
@@ -112,6 +109,17 @@ def json_string(reader: TextReader) -> Steps[str | None]:
     return value if value is not None and is_unicode(value) else None
 
 
+def _key(reader: TextReader) -> Steps[str | None]:
+    """The key of a field, read up to its value; None where there is none."""
+    yield from reader.spaces()
+    key = yield from json_string(reader)
+    yield from reader.spaces()
+    if key is None or not (yield from reader.accept(":")):
+        return None
+    yield from reader.spaces()
+    return key
+
+
 def _closing(reader: TextReader) -> Steps[bool]:
     """Read the fields after the arguments, up to the end of the object; False where something else follows."""
     while True:
@@ -120,13 +128,7 @@ def _closing(reader: TextReader) -> Steps[bool]:
             return True
         if not (yield from reader.accept(",")):
             return False
-        yield from reader.spaces()
-        key = yield from json_string(reader)
-        yield from reader.spaces()
-        if key is None or not (yield from reader.accept(":")):
-            return False
-        yield from reader.spaces()
-        if (yield from json_value(reader)) is None:
+        if (yield from _key(reader)) is None or (yield from json_value(reader)) is None:
             return False
 
 

@@ -15,7 +15,7 @@ NOTHING, EMPTY = ("nothing",), ("empty",)
 @cache
 def language(pattern: str) -> tuple[Any, ...]:
     """The language of a pattern of Python's `re` without anchors, classes with names or negated."""
-    return _sequence(re._parser.parse(pattern))  # type: ignore[attr-defined]
+    return _sequence(re._parser.parse(pattern))  # Python has no public parser of its patterns
 
 
 def _sequence(items: Any) -> tuple[Any, ...]:

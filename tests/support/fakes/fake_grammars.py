@@ -6,6 +6,7 @@ from functools import reduce
 
 import numpy as np
 
+from jaxserve.constrained.matchers import Advance
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.runner.fake.fake_model import FakeModel, extend_prefix, mix
 from jaxserve.scheduler.logit_edits import mask_words
@@ -51,14 +52,6 @@ class FakeGrammar:
         return found
 
 
-@dataclass
-class FakeAdvance:
-    forced: tuple[int, ...]
-    mask: np.ndarray
-    is_complete: bool
-    error: str | None
-
-
 class FakeMatchers:
     """`GrammarMatchers` of `FakeGrammar`s, by the text of a regex. num_forced: tokens that were. num_legal,
     num_illegal: drafts."""
@@ -83,7 +76,7 @@ class FakeMatchers:
         self._num_looks += 1
         return self._num_looks % 4 == 0
 
-    def advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, FakeAdvance]:
+    def advance(self, tokens: Mapping[int, Sequence[int] | None]) -> dict[int, Advance]:
         return {sequence_id: self._advance(sequence_id, list(new or ())) for sequence_id, new in tokens.items()}
 
     def along(self, drafts: Mapping[int, Sequence[int]]) -> dict[int, tuple[int, list[np.ndarray]]]:
@@ -95,7 +88,7 @@ class FakeMatchers:
     def is_empty(self) -> bool:
         return not self._running
 
-    def _advance(self, sequence_id: int, new: list[int]) -> FakeAdvance:
+    def _advance(self, sequence_id: int, new: list[int]) -> Advance:
         grammar, eos_ids, forces = self._running[sequence_id]
         text = self._texts[sequence_id]
         for token in new:
@@ -107,7 +100,7 @@ class FakeMatchers:
         mask = mask_words(grammar.allowed(text, eos_ids), MODEL.vocab_size)
         error = FAILURE if grammar.fails(text) else None
         self.num_failed += error is not None
-        return FakeAdvance(tuple(forced), mask, grammar.is_complete(text), error)
+        return Advance(tuple(forced), mask, grammar.is_complete(text), error)
 
     def _along(self, sequence_id: int, drafts: list[int]) -> tuple[int, list[np.ndarray]]:
         grammar, eos_ids, _ = self._running[sequence_id]

@@ -8,7 +8,8 @@ from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.policy.fair import FairShares
 from jaxserve.scheduler.policy.policies import ByPriority
 from tests.support.fakes.fake_engine import make_engine
-from tests.support.fakes.scheduler_laws import AGEING_S, Fuzz
+from tests.support.fakes.random_operations import Fuzz
+from tests.support.fakes.scheduler_laws import AGEING_S
 
 MODEL = FakeModel(stop_chance=0.03, bad_chance=0.002)
 

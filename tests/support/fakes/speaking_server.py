@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from jaxserve.constrained.matchers import Advance
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from tests.support.fakes.fake_llm import PLAIN_TEMPLATE, Speaker, fake_llm
 from tests.support.serving.http_server import Running, running
@@ -30,7 +30,7 @@ class OpenMatchers:
 
     def advance(self, tokens):
         mask = np.full(-(-VOCAB_SIZE // 32), 2**32 - 1, np.uint32)
-        return {i: SimpleNamespace(forced=(), mask=mask, is_complete=False, error=None) for i in tokens}
+        return {i: Advance((), mask, is_complete=False, error=None) for i in tokens}
 
     def drop(self, sequence_id) -> None:
         pass

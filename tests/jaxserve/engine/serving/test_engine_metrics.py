@@ -11,7 +11,7 @@ from jaxserve.runner.fake.fake_model import FakeModel
 from tests.support.fakes.async_llm import run
 from tests.support.fakes.fake_engine import SimulatedClock
 from tests.support.fakes.fake_llm import Reciter, fake_llm
-from tests.support.fakes.scheduler_laws import RandomDrafts
+from tests.support.fakes.random_operations import RandomDrafts
 
 PARAMS = [
     SamplingParams(max_tokens=1 + i % 29, n=1 + i % 3, seed=i, ignore_eos=i % 2 == 0, stop=None if i % 5 else "tock")

@@ -7,8 +7,8 @@ from jaxserve.core.sequence import Status
 from jaxserve.engine.serving.snapshot import CACHED, FREE, HELD, SCRATCH, SHARED, snapshot
 from tests.support.fakes.cached_pages import kept_pages
 from tests.support.fakes.fake_engine import make_engine, make_request
+from tests.support.fakes.random_operations import Fuzz
 from tests.support.fakes.scheduler_fuzz import CALM, MODEL, make_pool_engine
-from tests.support.fakes.scheduler_laws import Fuzz
 
 
 def holders(state) -> np.ndarray:

@@ -7,30 +7,11 @@ import openai
 import pytest
 
 from jaxserve import SamplingParams
-from tests.support.fakes.fake_llm import PLAIN_TEMPLATE, Reciter, all_pages_are_back, fake_llm
+from tests.support.fakes.fake_llm import PLAIN_TEMPLATE, fake_llm
 from tests.support.serving.http_server import NAME, running
+from tests.support.serving.recited_text import SAID, generated
 
-SAID = "naïve 😀 cafés; ünïcödé, "
 STOPS = [None, "é", ["caf", "😀"], "; ", ["never"]]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with running(fake_llm(Reciter(264, said=SAID))) as server:
-        yield server
-    assert all_pages_are_back(server.llm)
-
-
-@pytest.fixture
-def client(server):
-    with server.openai() as client:
-        yield client
-
-
-def generated(prompt, **params):
-    """The engine's output through the Python API."""
-    (output,) = fake_llm(Reciter(264, said=SAID)).generate(prompt, SamplingParams(**params), use_tqdm=False)
-    return output
 
 
 def joined(chunks):

@@ -4,33 +4,12 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from jaxserve import SamplingParams
-from tests.support.fakes.fake_llm import Reciter, all_pages_are_back, fake_llm
 from tests.support.fakes.speaking_server import speaking
-from tests.support.serving.http_server import NAME, running
+from tests.support.serving.http_server import NAME
+from tests.support.serving.recited_text import generated
 
-SAID = "naïve 😀 cafés; ünïcödé, "
 PROMPT = "<|im_end|>[system]be short<|end|>[user]hi<|end|>[assistant]"
 ASKED = {"model": NAME, "instructions": "be short", "input": "hi"}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with running(fake_llm(Reciter(264, said=SAID))) as server:
-        yield server
-    assert all_pages_are_back(server.llm)
-
-
-@pytest.fixture
-def client(server):
-    with server.openai() as client:
-        yield client
-
-
-def generated(prompt, **params):
-    """The engine's output through the Python API."""
-    (output,) = fake_llm(Reciter(264, said=SAID)).generate(prompt, SamplingParams(**params), use_tqdm=False)
-    return output
 
 
 def test_a_response_equals_the_engine_s(client):
