@@ -88,4 +88,19 @@ class EarlierTokens:
     places: np.ndarray  # int32[n]
 
 
-DeviceOp = PageDrops | PageSave | PageLoad | Forks | SlotEdits | MaskUpload | CachedPrefix | EarlierTokens
+@dataclass(frozen=True, slots=True)
+class AdapterLoad:
+    """An adapter to copy from host memory to pages of the pool, and what its place refers to from now on.
+
+    content: numbers as they lie in N pages of all layers of a KV group, [Lg, N, K, a, b]. table: the page of each KV
+    group, of each part of a block of ranks, as laid out by `jaxserve.lora.adapter_layout`; 0 where the adapter has
+    nothing.
+    """
+
+    place: int  # from 1
+    pages: np.ndarray  # int32[N]
+    content: np.ndarray
+    table: np.ndarray  # int32[B, G, n]
+
+
+DeviceOp = PageDrops | PageSave | PageLoad | AdapterLoad | Forks | SlotEdits | MaskUpload | CachedPrefix | EarlierTokens

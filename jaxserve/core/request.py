@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxserve.core.errors import RequestError
+from jaxserve.core.options.lora_request import Adapter
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
@@ -26,6 +27,7 @@ class Request:
     pooling: "mean" or "last": hidden states over the prompt, or of its last token; only if max_tokens is 0.
     prompt: the prompt's text if it is known, reported with the outputs.
     has_kv_policy: the engine's KV policy applies: not all KV is kept. may_draft: in an engine with drafts.
+    adapter: whose products are added to the model's; None: none.
     """
 
     request_id: str
@@ -44,10 +46,16 @@ class Request:
     prompt: str | None = None
     has_kv_policy: bool = False
     may_draft: bool = True
+    adapter: Adapter | None = None
 
     def __post_init__(self) -> None:
         if self.pooling is not None and self.max_tokens:
             raise RequestError("pooling is of the prompt alone: max_tokens must be 0", "max_tokens")
+
+    @property
+    def cache_namespace(self) -> object:
+        """Only requests with an equal one share cached prefixes: KV depends on the adapter."""
+        return self.cache_salt if self.adapter is None else (self.cache_salt, self.adapter.adapter_id)
 
     @property
     def constraint(self) -> StructuredOutputsParams | None:

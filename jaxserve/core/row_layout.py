@@ -33,6 +33,7 @@ INT_FIELDS = (
     "mask_row",  # of the token masks; row 0 allows every token
     "pooling",  # a value of POOLING; 0: none asked
     "min_len",  # first position at which a stop token may be drawn
+    "adapter",  # its place among those on the device; 0: none
     "owner",  # of the earlier outputs that the row may draft from (`EarlierOutputs`); 0: none
     *STOP_FIELDS,
 )

@@ -13,6 +13,7 @@ class Status(StrEnum):
 
     WAITING = "waiting"  # in the queue, new or after preemption
     WAITING_GRAMMAR = "waiting for its grammar"  # out of the queue while that is compiled
+    WAITING_ADAPTER = "waiting for its adapter"  # out of the queue while that is read into host memory
     DEFERRED = "deferred"  # out of the queue while a running sequence computes the prefix that they share
     RUNNING = "running"  # in a running slot
     PAUSED = "paused"  # a beam until the host chooses its next token, with or without a slot; also a spare beam

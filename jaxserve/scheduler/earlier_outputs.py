@@ -69,4 +69,4 @@ def make_earlier_outputs(config: SpeculativeConfig | None) -> EarlierOutputs | N
 
 
 def _key(request: Request) -> Key:
-    return request.scheduling.tenant, request.cache_salt
+    return request.scheduling.tenant, request.cache_namespace

@@ -37,7 +37,6 @@ NEUTRAL: dict[str, Any] = {
     "pipeline_parallel_size": 1,
     "data_parallel_size": 1,
     "enable_expert_parallel": False,
-    "enable_lora": False,
     "cpu_offload_gb": 0,
     "logits_processors": None,
     "hf_overrides": None,
@@ -47,7 +46,9 @@ NEUTRAL: dict[str, Any] = {
 
 LANES_PAGE_MULTIPLE = 128  # page sizes of the KV layout "lanes" are multiples of it
 TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_dir compiled buckets".split()
-FLAGS = "async_scheduling batch_invariant enable_prefix_caching escape_special_tokens skip_tokenizer_init".split()
+FLAGS = (
+    "async_scheduling batch_invariant enable_lora enable_prefix_caching escape_special_tokens skip_tokenizer_init".split()
+)
 DTYPES = ("auto", "float32", "bfloat16")
 QUANTIZATIONS = ("auto", "packed", "dense", "int8", "w8a8", *CODED_NAMES)
 WRITTEN_ONLY = "; `jaxserve quantize` writes this one: load what it has written"
@@ -74,6 +75,9 @@ INTEGERS: dict[str, tuple[int, int, bool]] = {
     "tensor_parallel_size": (1, INT_END, False),
     "max_logprobs": (-1, INT_END, False),
     "max_decode_rounds": (1, MAX_ROUNDS + 1, True),
+    "max_loras": (1, 4097, False),
+    "max_lora_rank": (1, 257, False),
+    "max_cpu_loras": (1, INT_END, False),
     "seed": (-(2**63), 2**63, False),
 }
 
@@ -174,6 +178,10 @@ class EngineConfig:
     host_kv_cache_bytes: int = option(
         0, "host memory for KV pages that the prefix cache evicts, including those of preempted sequences"
     )
+    enable_lora: bool = option(False, "serve adapters (LoRA) by request; their weights lie in pages of the KV pool")
+    max_loras: int = option(8, "most adapters on the device at once, those of running sequences among them")
+    max_lora_rank: int = option(16, "highest rank of an adapter, up to 256")
+    max_cpu_loras: int = option(256, "most adapters in host memory, at least max_loras; others are read again on use")
     compilation_cache_dir: str | None = option(
         None, "persistent compilation cache; default: in the user's cache folder"
     )
@@ -210,6 +218,10 @@ class EngineConfig:
                 param="host_kv_cache_bytes",
             )
         _ = self.speculation, self.streaming  # read, and so checked
+        if self.max_cpu_loras < self.max_loras:
+            raise ConfigError(
+                f"max_cpu_loras={self.max_cpu_loras} is less than max_loras={self.max_loras}", param="max_cpu_loras"
+            )
         own = {name: getattr(self, name) for name in ("priority_ageing_s", "tenant_weights")}
         check_policy_options(self.scheduling_policy, own)
         if self.compiled is not None and self.compilation_cache_dir is not None:

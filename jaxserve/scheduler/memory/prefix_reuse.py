@@ -20,7 +20,7 @@ def find_prefix(state: SchedulerState, sequence: Sequence) -> PrefixMatch | None
         is_skipped = request.params.skip_reading_prefix_cache or request.pooling is not None
         tokens = sequence.tokens[: 0 if is_skipped else state.num_skippable(sequence)]
         may_load = state.swap_cost.is_load_faster(state.groups.page_size)
-        match = cache.match(request.cache_salt, tokens, may_load=may_load)
+        match = cache.match(request.cache_namespace, tokens, may_load=may_load)
         state.matches[sequence.sequence_id] = match
     return match
 
@@ -70,7 +70,7 @@ def insert_prefix(state: SchedulerState, slot: int) -> None:
         first = slot_table.first_pages[g, slot]
         pages[g, first:] = table[slot, : max(0, end - first)]
     tokens = slot_table.tokens[slot, : end * groups.page_size]
-    kept = cache.insert(state.occupant(slot).request.cache_salt, tokens, pages)
+    kept = cache.insert(state.occupant(slot).request.cache_namespace, tokens, pages)
     slot_table.num_kept[slot] = end
     is_other = kept != pages
     if is_other.any():
@@ -85,4 +85,4 @@ def forget_prefix(state: SchedulerState, slot: int) -> None:
     """Drop a slot's tokens from the cache, as far as no other sequence uses them: the logits were not finite."""
     if state.prefix_cache is not None:
         tokens = state.slot_table.tokens[slot, : state.slot_table.num_kept[slot] * state.groups.page_size]
-        state.prefix_cache.forget(state.occupant(slot).request.cache_salt, tokens)
+        state.prefix_cache.forget(state.occupant(slot).request.cache_namespace, tokens)

@@ -69,6 +69,7 @@ def _sampling_values(state: SchedulerState, sequence: Sequence, allowed: np.ndar
         "mask_row": 0 if allowed is None else state.mask_rows.acquire(allowed),
         "pooling": POOLING[request.pooling],
         "min_len": sequence.prompt_len + params.min_tokens,
+        "adapter": 0,
         "owner": 0 if state.earlier_outputs is None else state.earlier_outputs.owner(request),
         **dict(zip(STOP_FIELDS, (*request.stop_ids, *[-1] * len(STOP_FIELDS)), strict=False)),
     }
