@@ -1,4 +1,4 @@
-"""Host: `AdapterLayout`: how the matrices of an adapter (LoRA, Hu et al., arXiv 2106.09685) lie in pages of the KV pool.
+"""Host: `AdapterLayout`: how an adapter's matrices (LoRA, Hu et al., arXiv 2106.09685) lie in pages of the KV pool.
 
     y = x · weightᵀ + (x · aᵀ) · bᵀ         a [rank, in]    b [out, rank], the adapter's scale multiplied in
 
@@ -12,22 +12,22 @@ rank 20 has three, the last one filled up with zeros. So all adapters are lists 
                             …
                             next 8 rows   outputs 0 .. W2 of b, of each rank         of part 0, then of part 1, …
 
-It begins with a page, and ends with zeros. Of several devices each has its own part of the KV heads, hence of each page:
+It begins with a page, and ends with zeros. Of several devices each has its part of the KV heads, hence of each page:
 there lie its own inputs or outputs. (One pool for KV and adapters: Sheng et al., "S-LoRA: Serving Thousands of
 Concurrent LoRA Adapters", section 5.)
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 RANKS = 8  # of a block: rows of a tile of float32 on TPU, and the narrowest operand of a wgmma
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One matrix of the model, [num_outputs, num_inputs], of one device. first_a, first_b: rows of a rank block at which
-    its inputs and outputs begin."""
+    """One matrix of the model, [num_outputs, num_inputs], of one device. first_a, first_b: rows of a rank block at
+    which its inputs and outputs begin."""
 
     name: str
     num_inputs: int
@@ -78,15 +78,13 @@ class AdapterLayout:
         """By name."""
         sites, first_page = dict[str, Site](), 0
         for shape in self.shapes:
-            rows = [self._rows(size) for _, *sizes in shape.parts for size in (sizes[0],)]
-            rows += [self._rows(num_outputs) for _, _, num_outputs in shape.parts]
-            firsts = list(accumulate(rows, initial=0))
+            sizes = [num_inputs for _, num_inputs, _ in shape.parts] + [
+                num_outputs for _, _, num_outputs in shape.parts
+            ]
+            *firsts, num_rows = accumulate(map(self._rows, sizes), initial=0)
             count = len(shape.parts)
-            parts = tuple(
-                Part(name, num_inputs, num_outputs, firsts[i], firsts[count + i])
-                for i, (name, num_inputs, num_outputs) in enumerate(shape.parts)
-            )
-            num_pages = -(-firsts[-1] // self.rows_per_page)
+            parts = tuple(map(Part, *zip(*shape.parts, strict=True), firsts[:count], firsts[count:]))
+            num_pages = -(-num_rows // self.rows_per_page)
             sites[shape.name] = Site(shape.name, parts, self.width, num_pages, first_page, shape.divides_inputs)
             first_page += num_pages
         return sites

@@ -47,7 +47,8 @@ NEUTRAL: dict[str, Any] = {
 LANES_PAGE_MULTIPLE = 128  # page sizes of the KV layout "lanes" are multiples of it
 TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_dir compiled buckets".split()
 FLAGS = (
-    "async_scheduling batch_invariant enable_lora enable_prefix_caching escape_special_tokens skip_tokenizer_init".split()
+    *"async_scheduling batch_invariant enable_lora enable_prefix_caching".split(),
+    *"escape_special_tokens skip_tokenizer_init".split(),
 )
 DTYPES = ("auto", "float32", "bfloat16")
 QUANTIZATIONS = ("auto", "packed", "dense", "int8", "w8a8", *CODED_NAMES)

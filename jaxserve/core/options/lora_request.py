@@ -31,9 +31,7 @@ class LoRARequest:
             if not isinstance(values[name], str) or not values[name].strip():
                 raise RequestError(f"{name}={values[name]!r} must be text", name)
         if len(self.lora_name) > MAX_NAME_CHARS:
-            raise RequestError(
-                f"lora_name has more than {MAX_NAME_CHARS} characters", "lora_name"
-            )
+            raise RequestError(f"lora_name has more than {MAX_NAME_CHARS} characters", "lora_name")
         number = values["lora_int_id"]
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             raise RequestError(f"lora_int_id={number!r} must be a positive integer, or left out", "lora_int_id")
