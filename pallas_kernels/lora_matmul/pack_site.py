@@ -1,4 +1,4 @@
-"""Host: `pack_site`: the matrices of one site of an adapter in the order in which `AdapterLayout` puts them in pages."""
+"""Host: `pack_site`: the matrices of one site of an adapter, in the order that `AdapterLayout` gives them in pages."""
 
 from collections.abc import Mapping
 

@@ -28,13 +28,14 @@ class LoraArguments:
 
     def expected(self) -> list[np.ndarray]:
         """[T, outputs] of each part, float64, of the values that x and the pool hold."""
-        x, places = np.asarray(self.x, np.float64), np.asarray(self.batch.places)
+        x: np.ndarray = np.asarray(self.x, np.float64)
+        places: np.ndarray = np.asarray(self.batch.places)
         added = [np.zeros((len(x), part.num_outputs)) for part in self.site.parts]
         for t, place in enumerate(places.tolist()):
             for y, part in zip(added, self.site.parts, strict=True):
                 if part.name in self.matrices[place]:
-                    a, b = self.matrices[place][part.name]
-                    y[t] = (x[t] @ a.T.astype(np.float64)) @ b.T.astype(np.float64)
+                    a, b = (matrix.astype(np.float64) for matrix in self.matrices[place][part.name])
+                    y[t] = x[t] @ a.T @ b.T
         return added
 
 
