@@ -62,6 +62,7 @@ class StepPlan:
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
     ops: tuple[DeviceOp, ...] = ()  # to make in this order before the step
+    has_adapters: bool = False  # a row has one
 
     def withdraw(self, rows: np.ndarray) -> None:
         """These late rows draw nothing: what follows is known by now."""

@@ -1,4 +1,4 @@
-"""Host: `PagePool`: a free list, reference counts, and the pages that the prefix cache keeps."""
+"""Host: `PagePool`: a free list, reference counts, and the pages that are kept without references: cached ones."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ SCRATCH_PAGE = 0  # takes the writes of padding rows; never allocated
 class PagePool:
     """Pages 1 .. num_pages - 1, each free, referenced by sequences, or cached: kept without references.
 
-    num_free + num_cached + num_referenced == num_pages - 1 at any time. A page that the prefix cache keeps is
-    referenced while a sequence has it and cached otherwise; it is free again when the cache has dropped it and no
-    sequence references it. The page released last is allocated first, as it may still be in the device's caches.
+    num_free + num_cached + num_referenced == num_pages - 1 at any time. A page that the prefix cache keeps, or that
+    holds an adapter, is referenced while a sequence has it and cached otherwise; it is free again when it was dropped
+    and no sequence references it. The page released last is allocated first, as it may still be in the device's caches.
     """
 
     def __init__(self, num_pages: int):
@@ -20,12 +20,12 @@ class PagePool:
         self.num_free = num_pages - 1
         self.num_cached = 0
         self._references = np.zeros(num_pages, np.int32)
-        self._is_kept = np.zeros(num_pages, bool)  # by the prefix cache
+        self._is_kept = np.zeros(num_pages, bool)  # by the prefix cache, or for adapters
         self._free = np.arange(num_pages - 1, 0, -1, dtype=np.int32)  # a stack, whose top is at num_free
 
     @property
     def num_referenced(self) -> int:
-        """Pages that at least one sequence references."""
+        """Pages that at least one sequence references, or an adapter in use."""
         return self.num_pages - 1 - self.num_free - self.num_cached
 
     @property
@@ -38,7 +38,7 @@ class PagePool:
         return self._references[ids]
 
     def is_kept(self, ids: np.ndarray | slice) -> np.ndarray:
-        """Which pages the prefix cache keeps, referenced or not."""
+        """Which pages are kept, referenced or not."""
         return self._is_kept[ids]
 
     def allocate(self, count: int) -> np.ndarray | None:
@@ -72,13 +72,13 @@ class PagePool:
         self._free_pages(idle[~is_kept])
 
     def keep(self, ids: np.ndarray) -> None:
-        """Mark these distinct referenced pages as kept by the prefix cache."""
+        """Mark these distinct referenced pages as kept."""
         if (self._references[ids] < 1).any() or self._is_kept[ids].any():
             raise ValueError(f"of pages {ids.tolist()} some are not referenced, or kept already")
         self._is_kept[ids] = True
 
     def drop(self, ids: np.ndarray) -> None:
-        """Unmark these distinct pages, which the prefix cache keeps no longer; those without references are free."""
+        """Unmark these distinct pages, which are kept no longer; those without references are free."""
         if not self._is_kept[ids].all():
             raise ValueError(f"pages {ids[~self._is_kept[ids]].tolist()} are not kept")
         self._is_kept[ids] = False

@@ -13,6 +13,7 @@ from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.memory.preemption import preempt
 from jaxserve.scheduler.memory.slots import end_sequence, vacate_slot
+from jaxserve.scheduler.new_sequences import enqueue_new
 from jaxserve.scheduler.prompt_results import token_logprobs
 from jaxserve.scheduler.state import Beam, PrefixGroup, SchedulerState
 
@@ -25,7 +26,7 @@ def add_beams(state: SchedulerState, beams: list[Sequence], num_candidates: int)
     for beam in beams:
         state.beams[beam.sequence_id] = Beam(num_candidates)
         beam.status = Status.PAUSED
-    state.enqueue(beams[0])
+    enqueue_new(state, beams[0])
 
 
 def pause(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, rows: np.ndarray) -> list[Sequence]:

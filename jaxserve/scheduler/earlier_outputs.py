@@ -17,7 +17,7 @@ from jaxserve.core.options.speculative_config import SpeculativeConfig
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
 
-Key = tuple[str | None, str | None]  # (tenant, cache salt)
+Key = tuple[str | None, object]  # (tenant, namespace of cached prefixes)
 
 
 class EarlierOutputs:

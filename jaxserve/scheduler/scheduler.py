@@ -19,6 +19,8 @@ from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.kv_policy import KVPolicy
 from jaxserve.kv.prefix_cache import PrefixCache
+from jaxserve.scheduler.adapters.adapter_gate import AdapterGate, AdapterSource
+from jaxserve.scheduler.adapters.adapter_places import AdapterPlaces
 from jaxserve.scheduler.beams import Choice, add_beams, branch, preempt_paused_beam
 from jaxserve.scheduler.commit import commit
 from jaxserve.scheduler.constraints import Constraints, GrammarMatchers
@@ -27,11 +29,11 @@ from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory.kept_kv import make_drops
 from jaxserve.scheduler.memory.prefix_sharing import num_joining, requeue_deferred
 from jaxserve.scheduler.memory.slots import end_sequence
-from jaxserve.scheduler.new_sequences import enqueue_new, enqueue_prepared
+from jaxserve.scheduler.new_sequences import enqueue_new, enqueue_prepared, take_unprepared
 from jaxserve.scheduler.policy.policies import FirstComeFirstServed
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
-from jaxserve.scheduler.request_checks import check_ids, check_shared_prefix
+from jaxserve.scheduler.request_checks import check_adapters, check_ids, check_shared_prefix
 from jaxserve.scheduler.speculation import Speculation
 from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
 from jaxserve.scheduler.stats import SchedulerStats, collect_stats
@@ -54,6 +56,8 @@ class Scheduler:
     those, from the durations that `observe` reports. speculation: None: no drafts. earlier_outputs: that rows draft
     from; None: from none. num_draft_masks: masks of drafts that a step may need; 0: rows with a grammar do not draft.
     kv_policy: of the requests that say so; None: none may. matchers: of grammars; None: no request may have one.
+    adapters: in host memory; None: no request may have one. max_loras: adapters on the device; max_adapter_pages: of
+    the largest of them.
 
     state: all sequences and pages.
     """
@@ -79,6 +83,9 @@ class Scheduler:
         num_draft_masks: int = 0,
         kv_policy: KVPolicy | None = None,
         matchers: GrammarMatchers | None = None,
+        adapters: AdapterSource | None = None,
+        max_loras: int = 0,
+        max_adapter_pages: int = 0,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
         limits = StepLimits(
@@ -86,7 +93,7 @@ class Scheduler:
         )
         longest = max_model_len if kv_policy is None else kv_policy.max_len
         check_token_budget(max_num_seqs, max_num_batched_tokens)
-        limits.check_pages(groups, num_pages)
+        limits.check_pages(groups, num_pages, max_adapter_pages)
         self.queue_limits = queue_limits or QueueLimits()
         self.queue_limits.check_len(max_model_len)
         pool, cache = PagePool(num_pages), None
@@ -106,6 +113,7 @@ class Scheduler:
             speculation=speculation,
             earlier_outputs=earlier_outputs,
             constraints=None if matchers is None else Constraints(matchers),
+            adapters=None if adapters is None else AdapterPlaces(pool, AdapterGate(adapters), max_loras),
         )
         self._buckets = buckets
         self._num_added = 0
@@ -128,6 +136,7 @@ class Scheduler:
         sequence per sample in the order of the requests. Raises `RequestError` without having changed anything.
         """
         check_ids(self.state, requests)
+        check_adapters(self.state, requests)
         check_shared_prefix(requests, shared_len)
         sequences = self._register([(request, i) for request in requests for i in range(request.params.num_sequences)])
         prefix_group = PrefixGroup(shared_len)
@@ -143,6 +152,7 @@ class Scheduler:
         Returns the beams: the first has the prompt, the others are spare. They end by `abort` or in an error.
         """
         check_ids(self.state, [request])
+        check_adapters(self.state, [request])
         beams = self._register([(request, i) for i in range(width)])
         add_beams(self.state, beams, num_candidates)
         return beams
@@ -187,7 +197,8 @@ class Scheduler:
             end_sequence(self.state, sequence, reason, stop_reason, keep_tokens)
 
     def expire(self, now_s: float) -> list[Sequence]:
-        """End and return the sequences whose queue timeout or deadline has passed; they keep their tokens.
+        """End and return the sequences whose queue timeout or deadline has passed; they keep their tokens. Likewise
+        those whose adapter cannot be read.
 
         now_s: on the clock of the arrival times; a sequence that gets a slot before the next call starts at `now_s`.
         """
@@ -195,7 +206,10 @@ class Scheduler:
         late = self.state.deadlines.take_late(self.state.sequences, now_s)
         for sequence in late:
             end_sequence(self.state, sequence, "timeout")
-        return late
+        failed = take_unprepared(self.state)
+        for sequence, reason in failed:
+            end_sequence(self.state, sequence, "error", reason)
+        return late + [sequence for sequence, _ in failed]
 
     def schedule(self, max_rounds: int = 1) -> StepPlan | None:
         """Decide the next step: decode rows, chunks of running prompts, first chunks of waiting ones.
@@ -267,9 +281,10 @@ class Scheduler:
         return bool(self.state.beams) and self.state.num_paused == len(self.state.sequences)
 
     @property
-    def waits_for_grammars(self) -> bool:
-        """Whether nothing can be planned before a grammar is compiled."""
-        return len(self.state.preparing) == len(self.state.sequences) > 0
+    def is_preparing(self) -> bool:
+        """Whether nothing can be planned before a grammar is compiled or an adapter is read."""
+        num_preparing = len(self.state.preparing)
+        return num_preparing > 0 and num_preparing + self.state.num_paused == len(self.state.sequences)
 
     @property
     def is_mostly_beams(self) -> bool:

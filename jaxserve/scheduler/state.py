@@ -12,6 +12,7 @@ from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.kv_connector import KVConnector
 from jaxserve.kv.kv_policy import KVPolicy
 from jaxserve.kv.prefix_cache import PrefixCache, PrefixMatch
+from jaxserve.scheduler.adapters.adapter_places import AdapterPlaces
 from jaxserve.scheduler.constraints import Constraints
 from jaxserve.scheduler.deadlines import Deadlines
 from jaxserve.scheduler.earlier_outputs import EarlierOutputs
@@ -69,13 +70,15 @@ class SchedulerState:
     speculation: Speculation | None = None  # None: no drafts
     earlier_outputs: EarlierOutputs | None = None  # None: no drafts from them
     constraints: Constraints | None = None  # None: no grammars
+    adapters: AdapterPlaces | None = None  # None: no request has one
 
     sequences: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # by sequence id, until they end
     requests: dict[str, list[Sequence]] = field(default_factory=dict[str, list[Sequence]])  # by request id
     prefix_groups: dict[int, PrefixGroup] = field(default_factory=dict[int, PrefixGroup])  # by sequence id
     deferring: list[PrefixGroup] = field(default_factory=list[PrefixGroup])  # groups with deferred sequences
     beams: dict[int, Beam] = field(default_factory=dict[int, Beam])  # by sequence id
-    preparing: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # wait for a grammar, by sequence id
+    preparing: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # wait for a grammar or an adapter, by
+    # sequence id
     leaving: list[int] = field(default_factory=list[int])  # slots
     matches: dict[int, PrefixMatch] = field(default_factory=dict[int, PrefixMatch])  # by id of waiting sequences
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by slot, as last sent
@@ -99,6 +102,11 @@ class SchedulerState:
     def num_idle_pages(self) -> int:
         """Pages without references: free ones, and cached ones, which can be evicted."""
         return self.pool.num_free + self.pool.num_cached
+
+    @property
+    def num_prefix_pages(self) -> int:
+        """Cached pages that hold prefixes; the others hold adapters without users."""
+        return self.pool.num_cached - (0 if self.adapters is None else self.adapters.num_idle_pages)
 
     @property
     def num_running(self) -> int:

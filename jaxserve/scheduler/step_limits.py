@@ -24,16 +24,17 @@ class StepLimits:
     kv_policy: KVPolicy | None = None
     has_late_drafts: bool = False
 
-    def check_pages(self, groups: KVGroups, num_pages: int) -> None:
-        """Raise `ConfigError` unless a sequence that runs alone always has enough pages."""
-        needed = 1 + groups.max_sequence_pages(self.max_model_len, self.max_chunk_tokens)
+    def check_pages(self, groups: KVGroups, num_pages: int, max_adapter_pages: int = 0) -> None:
+        """Raise `ConfigError` unless a sequence that runs alone always has enough pages, those of its adapter too."""
+        needed = 1 + groups.max_sequence_pages(self.max_model_len, self.max_chunk_tokens) + max_adapter_pages
         if self.kv_policy is not None:
             needed += self.kv_policy.num_own_pages(groups)
         if num_pages < needed:
+            with_adapter = f" with an adapter of {max_adapter_pages} pages" if max_adapter_pages else ""
             raise ConfigError(
-                f"num_pages={num_pages} cannot hold one sequence of max_model_len={self.max_model_len} tokens, which "
-                f"takes {needed} pages of {groups.page_size} positions, the scratch page included; give the pool more "
-                "memory or lower max_model_len",
+                f"num_pages={num_pages} cannot hold one sequence of max_model_len={self.max_model_len} tokens"
+                f"{with_adapter}, which takes {needed} pages of {groups.page_size} positions, the scratch page "
+                f"included; give the pool more memory or lower max_model_len{' or max_lora_rank' * bool(with_adapter)}",
                 param="num_pages",
             )
 

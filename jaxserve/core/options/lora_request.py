@@ -49,3 +49,9 @@ class Adapter:
     @property
     def name(self) -> str:
         return self.request.lora_name
+
+
+class AdapterFailure(str):
+    """A stop reason: why the adapter of a request could not be read. Servers tell it from other reasons by its type."""
+
+    __slots__ = ()

@@ -16,7 +16,7 @@ from jaxserve.engine.loop.step_stats import Observer, StepMoments, StepRecord
 from jaxserve.runner.runner_protocol import StepRunner
 from jaxserve.scheduler.scheduler import Scheduler
 
-GRAMMAR_PAUSE_S = 0.001  # between looks at grammars that are being compiled, where there is nothing else to do
+PREPARING_PAUSE_S = 0.001  # between looks at what sequences wait for (grammars, adapters), where all of them do
 
 
 @dataclass(slots=True)
@@ -123,8 +123,8 @@ class Engine:
             self._submit(self._steps[-1])
             if len(self._steps) == 1:
                 self._draw_late_rows()
-        elif self.scheduler.waits_for_grammars:
-            time.sleep(GRAMMAR_PAUSE_S)
+        elif self.scheduler.is_preparing:
+            time.sleep(PREPARING_PAUSE_S)
         elif self.scheduler.has_work and not self._steps and not self.scheduler.waits_for_host:
             raise RuntimeError("requests are waiting, nothing is in flight, and nothing can be scheduled")
 

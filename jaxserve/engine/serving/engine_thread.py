@@ -175,6 +175,8 @@ class EngineThread:
 
     def _step(self) -> None:
         update = self._outputs.step()
+        if self._scheduler.is_preparing:  # the engine waits for files, and does not hang
+            self._watchdog.beat()
         samples = update.samples()
         self.metrics.observe(update, samples)
         self.admission.publish(self._load)

@@ -12,7 +12,7 @@ from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
 from jaxserve.engine.outputs.output_processor import OutputProcessor
-from jaxserve.engine.tasks.prefill_only import run_prefill_only
+from jaxserve.engine.tasks.prefill_only import check_adapter, run_prefill_only
 
 
 def embed(
@@ -46,8 +46,10 @@ def check_pooling(pooling: Any) -> None:
 
 
 def embedding_of(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
-    """The vector of a sequence that has ended; raises `LateError` where it ended by a deadline."""
+    """The vector of a sequence that has ended; raises `LateError` where it ended by a deadline, and `RequestError`
+    where its adapter could not be read."""
     request, vector = sequence.request, sequence.pooled
+    check_adapter(sequence)
     if sequence.finish_reason == "timeout":
         raise LateError("the time of a prompt was up before its embedding was computed")
     if vector is None or sequence.finish_reason != "length":

@@ -2,11 +2,13 @@
 
 import numpy as np
 
-from jaxserve.core.device_ops import PageDrops, PageLoad, PageSave
+from jaxserve.core.device_ops import AdapterLoad, PageDrops, PageLoad, PageSave
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.kv.allocator import SCRATCH_PAGE
-from jaxserve.runner.fake.fake_model import mix
+from jaxserve.runner.fake.fake_adapter import page_key, table_key
+from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, mix
 
 # Pages, offsets and expected content of positions that a row's tokens see.
 Seen = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -26,6 +28,7 @@ class FakePool:
         self.groups, self.num_sinks = groups, num_sinks
         self._content = np.zeros((num_pages, groups.page_size), np.uint64)
         self._host: dict[int, np.ndarray] = {}  # content of the host tier's pages
+        self._adapters: dict[int, tuple[np.ndarray, int]] = {}  # by place: table, and the key of what was loaded
         self._salts = np.array([mix(g + 1) for g in range(groups.num_groups)], np.uint64)
 
     def copy(self, src_pages: np.ndarray, dst_pages: np.ndarray) -> None:
@@ -48,6 +51,29 @@ class FakePool:
                 self._content[page] = self._host[host_page]
             else:
                 raise PagingError(f"page {host_page} of host memory is loaded but was never saved")
+
+    def load_adapter(self, load: AdapterLoad) -> None:
+        """Fill each page with a number for its part of the content."""
+        for i, page in enumerate(load.pages.tolist()):
+            self._content[page] = page_key(load.content[:, i])
+        self._adapters[load.place] = load.table, table_key(load.table > 0, self._content[load.table[load.table > 0], 0])
+
+    def adapter(self, plan: StepPlan, row: int) -> int:
+        """The key of a row's adapter (`adapter_key`), `EMPTY_PREFIX` without one.
+
+        Raises `PagingError` unless its place refers to one whose pages are what they were when it was loaded.
+        """
+        place = int(plan.sampling[row, SAMPLING_INDEX["adapter"]])
+        if not place:
+            return EMPTY_PREFIX
+        where = f"step {plan.step_id}, slot {plan.slots[row]}, adapter in place {place}"
+        if place not in self._adapters or not plan.has_adapters:
+            raise PagingError(f"{where}: there is none")
+        table, key = self._adapters[place]
+        pages = self._content[table[table > 0]]
+        if (pages != pages[:, :1]).any() or table_key(table > 0, pages[:, 0]) != key:
+            raise PagingError(f"{where}: its pages have been overwritten")
+        return key
 
     def write(self, plan: StepPlan, row: int, start: int, prefixes: np.ndarray) -> Seen:
         """Store the row's positions from `start` on in every group; prefixes: of all the sequence's positions.

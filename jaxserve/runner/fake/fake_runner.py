@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxserve.core.device_ops import (
+    AdapterLoad,
     CachedPrefix,
     DeviceOp,
     EarlierTokens,
@@ -64,6 +65,7 @@ class FakeRunner:
         self._lengths = [0] * num_slots
         self._last_tokens = [0] * num_slots
         self._epochs = [-1] * num_slots
+        self._bases = [EMPTY_PREFIX] * num_slots  # keys of their adapters: what their prefixes begin with
         self._edits: dict[int, SlotEdits] = {}
         self._masks: dict[int, np.ndarray] = {}
         self._in_flight: list[tuple[StepPlan, StepOutcome]] = []
@@ -154,6 +156,8 @@ class FakeRunner:
                 self._pool.copy_sinks(op)
             case PageSave() | PageLoad():
                 self._pool.transfer(op)
+            case AdapterLoad():
+                self._pool.load_adapter(op)
             case Forks():
                 self._pool.copy(op.src_pages, op.dst_pages)
                 self._prefixes[op.dst_slots] = self._prefixes[op.src_slots]
@@ -205,6 +209,7 @@ class FakeRunner:
             seen = {row: self._pool.write(plan, row, starts[row], self._written(plan, row)) for row in rows}
             for row in rows:
                 self._pool.check(plan, row, seen[row])
+                _check(self._pool.adapter(plan, row) == self._bases[int(plan.slots[row])], "a row's adapter changes")
             for row in rows:
                 if (drafts := self._late_drafts.get(row)) is not None:
                     self._lengths[int(plan.slots[row])] -= len(drafts)
@@ -267,7 +272,7 @@ class FakeRunner:
         slot, start = int(plan.slots[row]), int(plan.starts[row])
         if plan.epochs[row] != self._epochs[slot]:
             _check(start >= 0, f"slot {slot}: a new sequence begins at {start}")
-            self._epochs[slot] = int(plan.epochs[row])
+            self._epochs[slot], self._bases[slot] = int(plan.epochs[row]), self._pool.adapter(plan, row)
         else:
             _check(start in (-1, self._lengths[slot]), f"slot {slot} is {self._lengths[slot]} long, the row at {start}")
             start = self._lengths[slot]
@@ -277,7 +282,7 @@ class FakeRunner:
     def _extend(self, slot: int, tokens: list[int]) -> int:
         """Append tokens to a slot, -1: the token it drew last; returns the position of the first."""
         start = self._lengths[slot]
-        prefix = int(self._prefixes[slot, start - 1]) if start else EMPTY_PREFIX
+        prefix = int(self._prefixes[slot, start - 1]) if start else self._bases[slot]
         for i, token in enumerate(tokens):
             prefix = extend_prefix(prefix, self._last_tokens[slot] if token < 0 else token)
             self._prefixes[slot, start + i] = prefix

@@ -31,11 +31,14 @@ def extend_tables_by_one(state: SchedulerState, slots: np.ndarray) -> None:
 def allocate_pages(state: SchedulerState, count: int) -> np.ndarray:
     """int32[count] page ids; as many pages must be idle.
 
-    If cached pages must be evicted, at least 1/256 of the pool is, so that eviction does not run in every step.
+    Cached prefixes are evicted first, at least 1/256 of the pool, so that eviction does not run in every step; then
+    adapters without users.
     """
-    pool, cache = state.pool, state.prefix_cache
-    if count > pool.num_free and cache is not None:
-        cache.evict(min(max(count - pool.num_free, pool.num_pages // 256), pool.num_cached))
+    pool, cache, adapters = state.pool, state.prefix_cache, state.adapters
+    if count > pool.num_free and cache is not None and state.num_prefix_pages:
+        cache.evict(min(max(count - pool.num_free, pool.num_pages // 256), state.num_prefix_pages))
+    if count > pool.num_free and adapters is not None:
+        adapters.evict(count - pool.num_free)
     ids = pool.allocate(count)
     assert ids is not None, f"{count} pages were counted on, {pool.num_free} are free"
     return ids

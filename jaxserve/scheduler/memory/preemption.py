@@ -3,6 +3,7 @@
 import numpy as np
 
 from jaxserve.core.sequence import Sequence, Status
+from jaxserve.scheduler.memory.adapter_pages import PLACE
 from jaxserve.scheduler.memory.page_tables import num_spare_pages
 from jaxserve.scheduler.memory.prefix_sharing import num_deferred
 from jaxserve.scheduler.memory.slots import vacate_slot
@@ -75,7 +76,10 @@ def num_returning_pages(state: SchedulerState) -> int:
     for slot in np.flatnonzero(state.slot_table.is_running).tolist():
         if state.is_in_flight(slot):
             ids += pages_behind_windows(state, slot)
-    return state.pool.num_freed_by(np.concatenate(ids)) if ids else 0
+    num_pages = state.pool.num_freed_by(np.concatenate(ids)) if ids else 0
+    if state.adapters is not None:
+        num_pages += state.adapters.num_left_by(state.slot_table.sampling[state.leaving, PLACE].tolist())
+    return num_pages
 
 
 def _last_running(state: SchedulerState, rows: StepRows) -> int | None:

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from jaxserve.core.request import Request
 from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX, STOP_FIELDS, pack_sampling
 from jaxserve.core.sequence import Sequence, Status
 from jaxserve.scheduler.logit_edits import draws_late, has_edits, has_penalties, mask_words, may_draft_late, may_force
+from jaxserve.scheduler.memory.adapter_pages import PLACE
 from jaxserve.scheduler.memory.prefix_reuse import forget_prefix, insert_prefix
 from jaxserve.scheduler.state import SchedulerState
 
@@ -69,10 +71,14 @@ def _sampling_values(state: SchedulerState, sequence: Sequence, allowed: np.ndar
         "mask_row": 0 if allowed is None else state.mask_rows.acquire(allowed),
         "pooling": POOLING[request.pooling],
         "min_len": sequence.prompt_len + params.min_tokens,
-        "adapter": 0,
+        "adapter": _place(state, request),
         "owner": 0 if state.earlier_outputs is None else state.earlier_outputs.owner(request),
         **dict(zip(STOP_FIELDS, (*request.stop_ids, *[-1] * len(STOP_FIELDS)), strict=False)),
     }
+
+
+def _place(state: SchedulerState, request: Request) -> int:
+    return 0 if state.adapters is None or request.adapter is None else state.adapters.enter(request.adapter)
 
 
 def _num_logprobs(asked: int | None, vocab_size: int) -> int:
@@ -93,7 +99,7 @@ def end_sequence(
     slot, slot_table = sequence.slot, state.slot_table
     if sequence.status is Status.WAITING:
         state.waiting.remove(sequence)
-    elif sequence.status is Status.WAITING_GRAMMAR:
+    elif sequence.status in (Status.WAITING_GRAMMAR, Status.WAITING_ADAPTER):
         del state.preparing[sequence.sequence_id]
     elif sequence.status is Status.DEFERRED:
         del state.prefix_groups[sequence.sequence_id].deferred[sequence.sequence_id]
@@ -128,6 +134,8 @@ def release_slot(state: SchedulerState, slot: int) -> None:
         insert_prefix(state, slot)
     state.pool.release(state.slot_table.pages(slot))
     state.mask_rows.release(int(state.slot_table.sampling[slot, SAMPLING_INDEX["mask_row"]]))
+    if state.adapters is not None and (place := int(state.slot_table.sampling[slot, PLACE])):
+        state.adapters.leave(place)
     if is_bad:
         forget_prefix(state, slot)
     if not sequence.is_finished:
@@ -150,3 +158,5 @@ def _remove(state: SchedulerState, sequence: Sequence) -> None:
     samples.remove(sequence)
     if not samples:
         del state.requests[sequence.request.request_id]
+        if state.adapters is not None:
+            state.adapters.gate.drop(sequence.request)

@@ -7,6 +7,7 @@ from jaxserve.core.device_ops import CachedPrefix
 from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.logit_edits import has_penalties
+from jaxserve.scheduler.memory.adapter_pages import PLACE
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.memory.window_pages import read_table
 from jaxserve.scheduler.state import SchedulerState, StepRows
@@ -66,6 +67,7 @@ def build_plan(
         ops=(
             *(() if state.limits.kv_policy is None else state.limits.kv_policy.take_ops()),
             *(() if state.connector is None else state.connector.take_transfers()),
+            *(() if state.adapters is None else state.adapters.take_loads()),
             *make_forks(rows),
             *(early_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else ()),
             *state.mask_rows.take_uploads(),
@@ -73,6 +75,7 @@ def build_plan(
             *(() if state.earlier_outputs is None else state.earlier_outputs.take_ops()),
         ),
         late_rows=late_rows(state, slots, extra_rows, in_flight, samples) if len(extra_rows) else extra_rows,
+        has_adapters=state.adapters is not None and bool(sampling[:, PLACE].any()),
     )
     slot_table.num_scheduled[slots] = ends
     slot_table.last_step[slots] = plan.step_id

@@ -5,6 +5,7 @@ from itertools import islice
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
+from jaxserve.scheduler.memory.adapter_pages import load_adapter
 from jaxserve.scheduler.memory.fork import ForkSource, fork
 from jaxserve.scheduler.memory.kept_kv import begin_policy
 from jaxserve.scheduler.memory.page_tables import num_new_pages, num_spare_pages
@@ -16,7 +17,7 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 from jaxserve.scheduler.step.prefill_chunks import add_chunk, chunk_len, running_prompts
 
 LOOK_AHEAD = 8  # sequences at the head of the queue, of which the one with the longest cached prefix goes first
-MAX_OVERTAKEN = 8  # times that a sequence may be overtaken in this way
+MAX_OVERTAKEN = 8  # times that a sequence may be overtaken in this way, or while there is no place for its adapter
 
 
 def start_ahead(state: SchedulerState, rows: StepRows) -> None:
@@ -32,7 +33,8 @@ def start_ahead(state: SchedulerState, rows: StepRows) -> None:
 def start_waiting(state: SchedulerState, rows: StepRows) -> None:
     """Start waiting sequences with their first chunk, after the prefix that a running one or the prefix cache has.
 
-    A sequence with a longer cached prefix overtakes its peers, a limited number of times, before the prefix is evicted.
+    A sequence with a longer cached prefix overtakes its peers, a limited number of times, before the prefix is evicted,
+    and so does one whose adapter is on the device while all places are in use.
     Otherwise no sequence overtakes one for which there is no room, nor a deferred one, for which a slot stays free.
     That blocks the queue only briefly, since the sequence that a deferred one depends on is running.
     """
@@ -46,6 +48,8 @@ def _start_next(state: SchedulerState, rows: StepRows) -> bool:
     if rows.budget <= 0 or not (has_slot or state.policy.victim_for(state.waiting.first())):
         return False
     sequence = _next(state)
+    if sequence is None:
+        return False
     source = fork_source(state, sequence)
     if source is None and has_slot and defer(state, sequence):
         return True
@@ -60,21 +64,34 @@ def _start_next(state: SchedulerState, rows: StepRows) -> bool:
         fork(state, rows, source, slot)
     elif match is not None:
         take_prefix(state, slot, match)
+    load_adapter(state, slot)
     begin_policy(state, slot)
     rows.new_slots.append(slot)
     add_chunk(state, rows, slot, chunk_len(state, rows, slot))
     return True
 
 
-def _next(state: SchedulerState) -> Sequence:
-    """The first sequence, or a peer with a longer cached prefix for which there are pages."""
+def _next(state: SchedulerState) -> Sequence | None:
+    """The first sequence, or a peer with a longer cached prefix for which there are pages.
+
+    None where the device has no place for its adapter, nor for those of the peers that may overtake it.
+    """
     first = state.waiting.first()
-    if state.prefix_cache is None or first.num_overtaken >= MAX_OVERTAKEN or first.sequence_id in state.prefix_groups:
-        return first
-    lens = {s: m.num_pages for s in _heads(state) if (m := find_prefix(state, s))}
+    may_start = _has_place(state, first)
+    is_alone = state.prefix_cache is None or first.sequence_id in state.prefix_groups
+    if first.num_overtaken >= MAX_OVERTAKEN or (may_start and is_alone):
+        return first if may_start else None
+    heads = [sequence for sequence in _heads(state) if _has_place(state, sequence)]
+    if state.prefix_cache is None or not heads:
+        return next(iter(heads), None)
+    lens = {s: m.num_pages for s in heads if (m := find_prefix(state, s))}
     best = max(lens, key=lens.__getitem__)  # the first of equals
     num_pages = _num_pages(state, best, state.matches[best.sequence_id])
-    return best if num_pages <= num_spare_pages(state) else first
+    return best if num_pages <= num_spare_pages(state) else heads[0]
+
+
+def _has_place(state: SchedulerState, sequence: Sequence) -> bool:
+    return state.adapters is None or state.adapters.has_place(sequence.request.adapter)
 
 
 def _heads(state: SchedulerState) -> Iterator[Sequence]:
@@ -94,9 +111,11 @@ def _num_pages(
 ) -> int:
     """The most idle pages for the whole prompt. They are taken chunk by chunk, but a prompt must fit to be useful."""
     request = sequence.request
-    num_inputs, num_spare = min(sequence.num_tokens, state.limits.max_computed(request)), 0
+    num_inputs, num_own = min(sequence.num_tokens, state.limits.max_computed(request)), 0
     if (policy := state.kv_policy_of(request)) is not None:
-        num_inputs, num_spare = min(num_inputs, policy.capacity), policy.num_own_pages(state.groups)
+        num_inputs, num_own = min(num_inputs, policy.capacity), policy.num_own_pages(state.groups)
+    if state.adapters is not None:
+        num_own += state.adapters.num_new_pages(request.adapter)
     if match is not None:
-        return num_spare + num_prefix_pages(state, match, num_inputs)
-    return num_spare + num_new_pages(state, num_inputs, 0 if source is None else source.start)
+        return num_own + num_prefix_pages(state, match, num_inputs)
+    return num_own + num_new_pages(state, num_inputs, 0 if source is None else source.start)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxserve.core.errors import LateError
+from jaxserve.core.options.lora_request import AdapterFailure
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.engine.serving.result_stream import ResultStream
 from jaxserve.server.calls.generation_call import GenerationCall
@@ -76,6 +77,8 @@ class RunningCall:
         reasons = {completion.finish_reason for completion in output.outputs}
         if "error" in reasons:
             for completion in output.outputs:
+                if completion.finish_reason == "error" and isinstance(completion.stop_reason, AdapterFailure):
+                    raise ApiError(400, completion.stop_reason, param="model", code="adapter_failed")
                 if completion.finish_reason == "error" and isinstance(completion.stop_reason, str):
                     message = f"{self._constraint_field}: {completion.stop_reason}"
                     raise ApiError(400, message, param=self._constraint_field, code="grammar_failed")

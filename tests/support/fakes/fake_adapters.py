@@ -1,58 +1,117 @@
-"""`Adapters` without files: paths say what reading them brings."""
+"""Adapters without files: their content follows from their path."""
 
+from collections import Counter
 from collections.abc import Callable
-from itertools import count
+from functools import cache
+from hashlib import blake2b
 
-from jaxserve.core.errors import RequestError
+import numpy as np
+
 from jaxserve.core.options.lora_request import Adapter, LoRARequest
-from jaxserve.engine.inputs.adapters import Adapters
+from jaxserve.lora.packed_adapter import PackedAdapter
 
-BAD = "/bad"  # a path that cannot be read
-REASON = "/bad/adapter_config.json: no such file"
+MAX_PAGES = 4
+UNREADABLE = "/unreadable/"  # how the paths of adapters begin that cannot be read a second time
 
 
-class FakeRegistry:
-    """num_reads: of each path. on_read: called with each path that is read."""
+@cache
+def fake_packed(path: str) -> PackedAdapter:
+    """One to four pages, each of which two blocks of ranks name at least once."""
+    digest = np.frombuffer(blake2b(path.encode(), digest_size=16).digest(), np.uint8).astype(np.float32)
+    num_pages = 1 + int(digest[0]) % MAX_PAGES
+    content = np.add.outer(np.arange(num_pages, dtype=np.float32) * 1000, digest).reshape(1, num_pages, 1, 2, 8)
+    where = 1 + np.arange(6).reshape(2, 1, 3) % num_pages
+    where[1, :, 2] = 0
+    return PackedAdapter(content, where.astype(np.int32))
 
-    def __init__(self, on_read: Callable[[str], object] = lambda path: None):
+
+def fake_adapter(number: int, *, is_unreadable: bool = False) -> Adapter:
+    name = f"adapter {number}"
+    return Adapter(number, LoRARequest(name, f"{UNREADABLE if is_unreadable else '/files/'}{name}"), 8)
+
+
+class FakeReader:
+    """A `read` of `AdapterStore`. files: what each path holds instead of its own content. num_reads: by path.
+
+    before: called with the path before each read; it may raise, or wait.
+    """
+
+    def __init__(self, before: Callable[[str], None] = lambda path: None):
+        self.before, self.files = before, dict[str, str]()
         self.num_reads = dict[str, int]()
-        self._by_name, self._ids, self._on_read = dict[str, Adapter](), count(1), on_read
 
-    @property
-    def adapters(self) -> list[Adapter]:
-        return list(self._by_name.values())
-
-    def find(self, name: str) -> Adapter | None:
-        return self._by_name.get(name)
-
-    def register(self, request: LoRARequest) -> Adapter:
-        known = self.find(request.lora_name)
-        if known is None:
-            return self.replace(request)
-        if known.request.lora_path != request.lora_path:
-            raise RequestError(f"{request.lora_name} is the adapter at {known.request.lora_path}", "lora_request")
-        return known
-
-    def replace(self, request: LoRARequest) -> Adapter:
+    def __call__(self, request: LoRARequest) -> tuple[int, PackedAdapter]:
         path = request.lora_path
-        self.num_reads[path] = 1 + self.num_reads.get(path, 0)
-        self._on_read(path)
-        if path.startswith(BAD):
-            raise RequestError(REASON, "lora_request")
-        self._by_name[request.lora_name] = adapter = Adapter(next(self._ids), request, 8)
-        return adapter
-
-    def unregister(self, name: str) -> Adapter:
-        if name not in self._by_name:
-            raise RequestError(f"no adapter is named {name!r}", "lora_name")
-        return self._by_name.pop(name)
+        self.num_reads[path] = self.num_reads.get(path, 0) + 1
+        self.before(path)
+        return 8, fake_packed(self.files.get(path, path))
 
 
-def fake_adapters(
-    *names: str, max_loras: int = 4, on_read: Callable[[str], object] = lambda path: None
-) -> tuple[Adapters, FakeRegistry]:
-    """Adapters of these names, at /NAME, are registered."""
-    registry = FakeRegistry(on_read)
-    for name in names:
-        registry.register(LoRARequest(name, f"/{name}"))
-    return Adapters(registry, max_loras), registry
+class FakeAdapters:
+    """An `AdapterSource` without threads: adapters are in memory by every third look at them, at most `max_resident`.
+
+    adapters: by id. num_pins, num_reads, num_failed: so far; num_crowded: looks for which there was no room.
+    """
+
+    def __init__(self, num_adapters: int = 12, max_resident: int = 6, num_unreadable: int = 0):
+        self.adapters = {
+            i: fake_adapter(i, is_unreadable=i <= num_unreadable) for i in range(1, num_adapters + num_unreadable + 1)
+        }
+        self.max_resident = max_resident
+        self.pins: Counter[int] = Counter()
+        self.num_pins = self.num_reads = self.num_failed = self.num_crowded = 0
+        self._resident = list[int]()  # the least recently used first
+        self._looks: Counter[int] = Counter()  # since the beginning of a read
+        self._errors = set[int]()
+
+    def prepare(self, adapter_id: int) -> bool:
+        if adapter_id in self._resident:
+            self._resident.remove(adapter_id)
+        elif not self._reads(adapter_id):
+            return False
+        self._resident.append(adapter_id)
+        self.pins[adapter_id] += 1
+        self.num_pins += 1
+        return True
+
+    def lacks_room(self, adapter_id: int) -> bool:
+        lacks = not (adapter_id in self._resident or adapter_id in self._looks or adapter_id in self._errors)
+        self.num_crowded += lacks
+        return lacks
+
+    def take_error(self, adapter_id: int) -> str | None:
+        if adapter_id not in self._errors:
+            return None
+        self._errors.remove(adapter_id)
+        self.num_failed += 1
+        return "the disk is gone"
+
+    def packed(self, adapter_id: int) -> PackedAdapter:
+        assert self.pins[adapter_id], "an adapter is used that is not pinned"
+        return fake_packed(self.adapters[adapter_id].request.lora_path)
+
+    def unpin(self, adapter_id: int) -> None:
+        self.pins[adapter_id] -= 1
+        assert self.pins[adapter_id] >= 0
+
+    def is_empty(self) -> bool:
+        return not self.pins.total()
+
+    def _reads(self, adapter_id: int) -> bool:
+        """Whether it has been read by now."""
+        if adapter_id in self._errors:
+            return False
+        if adapter_id not in self._looks and len(self._resident) + len(self._looks) >= self.max_resident:
+            idle = next((i for i in self._resident if not self.pins[i]), None)
+            if idle is None:
+                return False
+            self._resident.remove(idle)
+        self._looks[adapter_id] += 1
+        if self._looks[adapter_id] % 3:
+            return False
+        del self._looks[adapter_id]
+        self.num_reads += 1
+        if self.adapters[adapter_id].request.lora_path.startswith(UNREADABLE):
+            self._errors.add(adapter_id)
+            return False
+        return True

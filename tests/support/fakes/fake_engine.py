@@ -11,6 +11,7 @@ from jaxserve.core.buckets import make_buckets, with_verify
 from jaxserve.core.device_ops import DeviceOp
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.kv_policy_config import StreamingConfig
+from jaxserve.core.options.lora_request import Adapter
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.request import Request
@@ -19,13 +20,16 @@ from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
+from jaxserve.runner.fake.fake_adapter import adapter_key
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_runner import FakeRunner
+from jaxserve.scheduler.adapters.adapter_gate import AdapterSource
 from jaxserve.scheduler.logit_edits import may_force
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.scheduler.speculation import Speculation
+from tests.support.fakes.fake_adapters import MAX_PAGES, fake_packed
 from tests.support.fakes.fake_grammars import MODEL, FakeGrammar, FakeMatchers
 
 LONGEST_STREAM = 300
@@ -47,6 +51,8 @@ def make_scheduler(
     max_drafts: int = 0,
     sinks_and_window: tuple[int, int] | None = None,
     has_grammars: bool = False,
+    adapters: AdapterSource | None = None,
+    max_loras: int = 0,
 ) -> Scheduler:
     kv_policy = None
     if sinks_and_window is not None:
@@ -71,6 +77,9 @@ def make_scheduler(
         num_draft_masks=buckets.most_drafts,
         kv_policy=kv_policy,
         matchers=FakeMatchers() if has_grammars else None,
+        adapters=adapters,
+        max_loras=max_loras,
+        max_adapter_pages=0 if adapters is None else MAX_PAGES,
     )
 
 
@@ -118,6 +127,7 @@ def make_request(
     arrival_s: float = 0.0,
     scheduling: SchedulingOptions = DEFAULT_SCHEDULING,
     has_kv_policy: bool = False,
+    adapter: Adapter | None = None,
     **params,
 ) -> Request:
     """A request for a prompt, or for a random prompt of so many tokens, by seed; token 0 ends the text."""
@@ -137,6 +147,7 @@ def make_request(
         arrival_s=arrival_s,
         scheduling=scheduling,
         has_kv_policy=has_kv_policy,
+        adapter=adapter,
     )
 
 
@@ -148,7 +159,7 @@ def naive(
     if request.max_tokens == 0:
         return output, "length"
     grammar = grammar_of(request)
-    prefix = reduce(extend_prefix, prompt, EMPTY_PREFIX)
+    prefix = reduce(extend_prefix, prompt, base_of(request))
     while True:
         position = len(prompt) + len(output)
         allowed = allowed_next(request, output, model.vocab_size)
@@ -169,6 +180,11 @@ def naive(
             return output, "length"
 
 
+def base_of(request: Request) -> int:
+    """What the prefixes of a request begin with, by its adapter."""
+    return EMPTY_PREFIX if request.adapter is None else adapter_key(fake_packed(request.adapter.request.lora_path))
+
+
 def grammar_of(request: Request) -> FakeGrammar | None:
     constraint = request.params.constraint
     return None if constraint is None or constraint.regex is None else FakeGrammar(constraint.regex)
@@ -178,15 +194,17 @@ def eos_ids_of(request: Request) -> tuple[int, ...]:
     return () if request.params.ignore_eos else request.eos_ids
 
 
-def naive_logprobs(tokens: list[int], start: int = 1, *, model: FakeModel = MODEL) -> list[float]:
+def naive_logprobs(
+    tokens: list[int], start: int = 1, *, model: FakeModel = MODEL, base: int = EMPTY_PREFIX
+) -> list[float]:
     """The model's log-probability of each token from position `start` on."""
-    prefixes = list(accumulate(tokens, extend_prefix, initial=EMPTY_PREFIX))
+    prefixes = list(accumulate(tokens, extend_prefix, initial=base))
     return [model.logprob(prefixes[i], tokens[i]) for i in range(start, len(tokens))]
 
 
 def naive_pooled(request: Request, *, model: FakeModel = MODEL) -> float:
     """The sum of the hidden states over the prompt, or the last of them."""
-    prefixes = accumulate(request.prompt_token_ids.tolist(), extend_prefix, initial=EMPTY_PREFIX)
+    prefixes = accumulate(request.prompt_token_ids.tolist(), extend_prefix, initial=base_of(request))
     states = [model.hidden(prefix) for prefix in prefixes][1:]
     return sum(states) if request.pooling == "mean" else states[-1]
 

@@ -5,13 +5,23 @@ from collections import Counter
 import numpy as np
 
 from jaxserve.core.buckets import MAX_ROUNDS
+from jaxserve.core.options.lora_request import Adapter, AdapterFailure
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.queue_limits import QueueLoad
 from jaxserve.scheduler.speculation import DraftPlan
-from tests.support.fakes.fake_engine import MODEL, SimulatedClock, make_request, naive, naive_logprobs, naive_pooled
+from tests.support.fakes.fake_adapters import UNREADABLE
+from tests.support.fakes.fake_engine import (
+    MODEL,
+    SimulatedClock,
+    base_of,
+    make_request,
+    naive,
+    naive_logprobs,
+    naive_pooled,
+)
 from tests.support.fakes.scheduler_laws import Watch
 
 TENANTS = ("a", "a", "a", "b", "c")
@@ -97,6 +107,10 @@ class Fuzz:
         for sequence in (sequence for sequences in self.added for sequence in sequences):
             assert sequence.is_finished
             max_model_len = self.engine.scheduler.state.limits.max_model_len
+            if isinstance(sequence.stop_reason, AdapterFailure):
+                assert sequence.request.adapter.request.lora_path.startswith(UNREADABLE)
+                assert (sequence.token_ids, sequence.finish_reason) == ([], "error"), sequence
+                continue
             expected, reason = naive(sequence.request, sequence.index, model=self.model, max_model_len=max_model_len)
             if sequence.finish_reason in ("abort", "cut", "timeout"):
                 assert sequence.token_ids == expected[: len(sequence.token_ids)], sequence
@@ -111,7 +125,7 @@ class Fuzz:
             entries = sequence.prompt_logprobs[start:]
             assert None not in entries, "a log-probability is missing"
             assert sequence.prompt_logprobs[:start] == [None] * start
-            expected = naive_logprobs(request.prompt_token_ids.tolist(), start, model=self.model)
+            expected = naive_logprobs(request.prompt_token_ids.tolist(), start, model=self.model, base=base_of(request))
             assert np.allclose([entry.logprob for entry in entries], expected)
         if request.pooling is not None:
             assert np.allclose(sequence.pooled, naive_pooled(request, model=self.model), rtol=1e-5)
@@ -160,7 +174,9 @@ class Fuzz:
             max_tokens = int(draw.integers(1, 4 * self.longest))
             params |= {"has_kv_policy": True, "min_tokens": min(params["min_tokens"], max_tokens)}
         params |= {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
-        request = make_request(str(number), prompt, max_tokens, seed=number, cache_salt=salt, **params)
+        request = make_request(
+            str(number), prompt, max_tokens, seed=number, cache_salt=salt, adapter=self._adapter(), **params
+        )
         self.added.append(self.engine.add(request))
 
     def _add_sharing(self) -> None:
@@ -177,15 +193,24 @@ class Fuzz:
             "texts": {"max_tokens": 5, "n": 2, "prompt_logprobs": 0, "logprobs_start": shared_len},
         }
         own_kind = str(draw.choice(list(kinds)))
-        requests = []
+        requests, adapter = [], self._adapter()
         for k in range(draw.integers(1, 12)):
             kind = own_kind if draw.random() < 0.8 else str(draw.choice(list(kinds)))
             prompt = shared + draw.integers(1, MODEL.vocab_size, draw.integers(0, 9)).tolist()
             name = f"{number}.{k}" if k else str(number)
             own = kinds[kind] | {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
-            requests.append(make_request(name, prompt, seed=1000 * number + k, **own))
+            requests.append(make_request(name, prompt, seed=1000 * number + k, adapter=adapter, **own))
         self.counts["add"] += len(requests) - 1
         self.added.append(self.engine.scheduler.add_sharing(requests, shared_len))
+
+    def _adapter(self) -> Adapter | None:
+        """The last three are popular."""
+        if self.engine.scheduler.state.adapters is None or self.random.random() < 0.2:
+            return None
+        known = list(self.engine.scheduler.state.adapters.gate._source.adapters.values())
+        return known[
+            int(self.random.integers(-3, 0) if self.random.random() < 0.5 else self.random.integers(len(known)))
+        ]
 
     def _scheduling(self) -> SchedulingOptions:
         """Random values of the fields that the policy uses, and time limits if it uses any."""

@@ -7,6 +7,7 @@ from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.policy.fair import FairShares
 from jaxserve.scheduler.policy.policies import ByPriority
+from tests.support.fakes.fake_adapters import FakeAdapters
 from tests.support.fakes.fake_engine import make_engine
 from tests.support.fakes.random_operations import Fuzz
 from tests.support.fakes.scheduler_laws import AGEING_S
@@ -55,6 +56,38 @@ POOLS = {
     "grammars, drafts": {"windows": (None,), "num_pages": 40, "max_drafts": 3, "has_grammars": True},
     "drafts, pages of one": {"windows": (None,), "num_pages": 66, "page_size": 1, "max_drafts": 3},
     "grammars, drafts, ample": {"windows": (8, None), "num_pages": 400, "max_drafts": 5, "has_grammars": True},
+    "adapters, ample": {
+        "windows": (None,),
+        "num_pages": 400,
+        "prefix_eviction": "lru",
+        "max_loras": 8,
+        "num_adapters": 20,
+    },
+    "adapters, small": {
+        "windows": (None,),
+        "num_pages": 30,
+        "prefix_eviction": "hits",
+        "policy": "fair",
+        "max_loras": 3,
+        "num_adapters": 40,
+    },
+    "adapters, streaming": {
+        "windows": (8, None),
+        "num_pages": 56,
+        "prefix_eviction": "lru",
+        "num_host_pages": 60,
+        "sinks_and_window": (4, 11),
+        "max_loras": 2,
+        "num_adapters": 5,
+    },
+    "adapters, grammars, drafts": {
+        "windows": (None,),
+        "num_pages": 48,
+        "max_drafts": 3,
+        "has_grammars": True,
+        "max_loras": 2,
+        "num_adapters": 8,
+    },
 }
 POLICIES_BY_NAME = {
     "priority": lambda: ByPriority(AGEING_S),
@@ -67,7 +100,9 @@ HABITS = {"quiet": QUIET, "calm": CALM, "storm": STORM}
 
 
 def make_pool_engine(pool: str, **options: Any) -> Engine:
-    limits: dict[str, Any] = POOLS[pool]
+    limits: dict[str, Any] = dict(POOLS[pool])
+    if num_adapters := limits.pop("num_adapters", 0):
+        limits["adapters"] = FakeAdapters(num_adapters, limits["max_loras"] + 1, num_unreadable=1)
     if "policy" in limits:
         limits = limits | {"policy": POLICIES_BY_NAME[limits["policy"]]()}
     return make_engine(**limits, **options)
@@ -95,7 +130,9 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
         assert host.num_saved > 0
         assert host.num_loaded > 0
         assert host.num_used == 0  # with what was cleared
-    assert scheduler.stats.num_pages_free == scheduler.state.pool.num_pages - 1
+    stats = scheduler.stats
+    assert stats.num_pages_free + stats.num_pages_adapters == scheduler.state.pool.num_pages - 1
+    assert stats.num_pages_cached == stats.num_pages_adapters
     assert sum(scheduler.stats.num_pages_referenced_by_group) == 0
     assert watch.num_forks > 0
     assert (watch.num_drops > 0) == ("streaming" in pool)
@@ -105,6 +142,8 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
         assert matchers.num_forced > 0
         assert matchers.num_failed > 0 or "ample" not in pool
         assert min(matchers.num_legal, matchers.num_illegal) > 0 or "drafts" not in pool or habits == "storm"
+    if "adapters" in pool:
+        check_adapters_were_exercised(pool, done)
     if "drafts" in pool:
         assert 0 < watch.num_accepted < watch.num_drafts
     if habits == "calm" or "ample" in pool:  # a short storm aborts too many requests to need preemption in every pool
@@ -112,3 +151,16 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
         assert (scheduler.stats.num_preemptions == 0) == is_spared
     if habits == "quiet" and pool != "pages of one":  # there some sequence always waits for pages
         assert watch.num_rounds > watch.num_steps * (1.4 if "ample" in pool and "grammars, drafts" not in pool else 1)
+
+
+def check_adapters_were_exercised(pool: str, done: Fuzz) -> None:
+    """All are unpinned; some were evicted, some could not be read, and requests had to wait for room in memory."""
+    places = done.engine.scheduler.state.adapters
+    assert places is not None
+    source = places.gate._source
+    assert source.is_empty()
+    assert not places.gate._pinning
+    assert source.num_failed > 0
+    assert source.num_crowded > 0 or "ample" in pool
+    assert places.num_loaded >= places.num_evicted > 0
+    assert all(not place.num_users for place in places.places.values())

@@ -1,6 +1,7 @@
 """Invariants of pages, slots and queues, checked on a scheduler's state at any time."""
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,12 +12,14 @@ from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import LateDraw, StepPlan
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.host_tier import HostTier
+from jaxserve.scheduler.adapters.adapter_places import Place
 from jaxserve.scheduler.memory.prefix_sharing import num_deferred
 from jaxserve.scheduler.policy.fair import FairShares
 from jaxserve.scheduler.state import SchedulerState
 from tests.support.fakes.cached_pages import kept_pages, used_host_pages
 
 AGEING_S = 10.0
+ADAPTER = SAMPLING_INDEX["adapter"]
 
 
 class Watch:
@@ -100,6 +103,7 @@ class Watch:
         check_host_pages(self.state)
         check_slots(self.state)
         check_masks(self.state)
+        check_adapters(self.state)
         check_policy(self.state)
         for plan, (pages, slots, ends) in self.in_flight:
             occupants = map(self.state.slot_table.sequences.__getitem__, plan.slots.tolist())
@@ -120,8 +124,36 @@ def check_masks(state: SchedulerState) -> None:
     assert state.mask_rows.references == Counter(row for row in named if row), "a mask row has other references"
 
 
+def check_adapters(state: SchedulerState) -> None:
+    """Places have as many users as slots name them, each adapter one place, and each page one adapter."""
+    if (adapters := state.adapters) is None:
+        assert not state.slot_table.sampling[:, ADAPTER].any()
+        return
+    occupants = [(slot, sequence) for slot, sequence in enumerate(state.slot_table.sequences) if sequence is not None]
+    named = {slot: int(state.slot_table.sampling[slot, ADAPTER]) for slot, _ in occupants}
+    for slot, sequence in occupants:
+        held = adapters.places[named[slot]].adapter if named[slot] else None
+        assert held == sequence.request.adapter, "a place in use has another adapter"
+    users = Counter(named.values())
+    assert all(place.num_users == users[number] for number, place in adapters.places.items())
+    ids = [place.adapter.adapter_id for place in adapters.places.values()]
+    assert len(ids) == len(set(ids)) <= adapters.num_places
+    assert all(1 <= number <= adapters.num_places for number in adapters.places)
+    pages = adapter_pages(state, lambda place: True)
+    assert len(pages) == len(set(pages.tolist())) == adapters.num_pages
+    assert adapters.num_idle_pages == len(adapter_pages(state, lambda place: not place.num_users))
+
+
+def adapter_pages(state: SchedulerState, chosen: Callable[[Place], bool]) -> np.ndarray:
+    """The pages of chosen adapters on the device."""
+    places = [] if state.adapters is None else state.adapters.places.values()
+    found = [place.pages for place in places if chosen(place) and place.pages is not None]
+    return np.concatenate([np.zeros(0, np.int32), *found])
+
+
 def check_pages(state: SchedulerState) -> None:
-    """Every page is free, cached, or referenced as often as tables name it; tables name no other pages."""
+    """Every page is free, cached, or referenced as often as tables name it, once more by an adapter in use; tables name
+    no other pages."""
     pool, slot_table = state.pool, state.slot_table
     named = np.zeros(pool.num_pages, np.int64)
     for table, counts in zip(slot_table.page_tables, slot_table.num_pages, strict=True):
@@ -132,10 +164,13 @@ def check_pages(state: SchedulerState) -> None:
         named += np.bincount(table[is_held], minlength=pool.num_pages)
     spares = slot_table.spare_pages[slot_table.spare_pages > 0]
     named += np.bincount(spares, minlength=pool.num_pages)
+    assert not named[adapter_pages(state, lambda place: True)].any(), "a table names a page of an adapter"
+    named[adapter_pages(state, lambda place: place.num_users > 0)] += 1
     assert (named == pool.references(slice(None))).all(), "references differ from the tables"
     assert named[0] == 0, "the scratch page is referenced"
     num_deferred = np.count_nonzero(pool.references(slice(None)))
     kept = np.zeros(0, np.int32) if state.prefix_cache is None else kept_pages(state.prefix_cache)
+    kept = np.concatenate([kept, adapter_pages(state, lambda place: True)])
     assert sorted(kept.tolist()) == np.flatnonzero(pool.is_kept(slice(None))).tolist(), (
         "the cache lost or shares a page"
     )
@@ -174,8 +209,9 @@ def check_slots(state: SchedulerState) -> None:
     assert all(sequence.sequence_id in state.beams for sequence in paused)
     found = dict.fromkeys(state.waiting, Status.WAITING) | dict.fromkeys(deferred, Status.DEFERRED)
     found |= {sequence: Status.RUNNING if sequence.slot in running else Status.PREEMPTED for sequence in living}
-    found |= dict.fromkeys(paused, Status.PAUSED) | dict.fromkeys(preparing, Status.WAITING_GRAMMAR)
+    found |= dict.fromkeys(paused, Status.PAUSED)
     assert all(sequence.status is status for sequence, status in found.items())
+    assert all(sequence.status in (Status.WAITING_GRAMMAR, Status.WAITING_ADAPTER) for sequence in preparing)
 
 
 def check_policy(state: SchedulerState) -> None:
