@@ -28,13 +28,14 @@ CHANGED = "its files are not those that were registered: register it again, in p
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A registered adapter. num_pins: of requests that need it in host memory. failure: of the last attempt to read it
-    again, until somebody was told."""
+    """A registered adapter. num_pins: of requests that need it in host memory. is_awaited: a request has asked for it,
+    and has not got it yet. failure: of the last attempt to read it again, until somebody was told."""
 
     adapter: Adapter
     digest: bytes
     num_pins: int = 0
     is_reading: bool = False
+    is_awaited: bool = False
     failure: str | None = None
 
 
@@ -120,7 +121,9 @@ class AdapterStore:
             if adapter_id in self._resident:
                 self._resident.move_to_end(adapter_id)
                 entry.num_pins += 1
+                entry.is_awaited = False
                 return True
+            entry.is_awaited = True
             if not entry.is_reading and entry.failure is None and self._make_room():
                 entry.is_reading = True
                 self._num_reading += 1
@@ -167,7 +170,7 @@ class AdapterStore:
             self._entries[adapter.adapter_id] = _Entry(adapter, digest)
             if old is not None:
                 self._retire(old.adapter_id)
-            if self._make_room():
+            if self._make_room(spares_awaited=True):
                 self._resident[adapter.adapter_id] = packed
             return adapter
 
@@ -193,15 +196,19 @@ class AdapterStore:
             if packed is not None and failure is None:
                 self._resident[entry.adapter.adapter_id] = packed
 
-    def _make_room(self) -> bool:
+    def _make_room(self, *, spares_awaited: bool = False) -> bool:
         """Whether there is memory for one more, once the least recently used one without a pin is dropped."""
         if len(self._resident) + self._num_reading < self._max_resident:
             return True
-        idle = next((i for i in self._resident if not self._entries[i].num_pins), None)
+        idle = next((i for i in self._resident if self._is_idle(i, spares_awaited)), None)
         if idle is None:
             return False
         del self._resident[idle]
         return True
+
+    def _is_idle(self, adapter_id: int, spares_awaited: bool) -> bool:
+        entry = self._entries[adapter_id]
+        return not (entry.num_pins or (spares_awaited and entry.is_awaited))
 
     def _retire(self, adapter_id: int) -> None:
         self._unregistered[adapter_id] = None

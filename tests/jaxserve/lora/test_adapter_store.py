@@ -264,3 +264,17 @@ def test_many_threads_leave_a_store_whole():
     assert num_pinned
     wait_for(lambda: store._num_reading == 0)
     assert not any(entry.num_pins for entry in store._entries.values())
+
+
+def test_what_a_request_waits_for_is_not_pushed_out_by_what_is_registered():
+    store, (a, b, c) = make_store(FakeReader())
+    assert store.prepare(b)
+    assert not store.prepare(a)
+    wait_for(lambda: a in store._resident)
+    store.register(named("d"))
+    assert store.prepare(a)
+    store.unpin(a)
+    d = store.register(named("e")).adapter_id
+    assert store.prepare(d)
+    assert store.prepare(b)
+    assert store.lacks_room(c)

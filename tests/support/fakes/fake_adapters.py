@@ -48,8 +48,8 @@ class FakeReader:
 
 
 class FakeAdapters:
-    """An `AdapterSource` without threads: each has been read after three looks at any, and at most `max_resident` are
-    in memory.
+    """An `AdapterSource` without threads: each has been read after three looks for errors of any, and at most
+    `max_resident` are in memory.
 
     adapters: by id. pins: by id. num_reads, num_failed: so far. num_crowded: looks at those for which there was no
     room.
@@ -66,7 +66,6 @@ class FakeAdapters:
         self._errors = set[int]()
 
     def prepare(self, adapter_id: int) -> bool:
-        self._read()
         if adapter_id in self._resident:
             self._resident.remove(adapter_id)
             self._resident.append(adapter_id)
@@ -82,6 +81,7 @@ class FakeAdapters:
         return lacks
 
     def take_error(self, adapter_id: int) -> str | None:
+        self._read()
         if adapter_id not in self._errors:
             return None
         self._errors.remove(adapter_id)
