@@ -9,7 +9,8 @@ import pytest
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.lora_request import LoRARequest
-from jaxserve.lora.adapter_store import MAX_UNREGISTERED, AdapterStore
+from jaxserve.lora.adapter_store import AdapterStore
+from jaxserve.lora.host_adapters import MAX_RETIRED
 from jaxserve.lora.packed_adapter import PackedAdapter
 from jaxserve.lora.reading_threads import NUM_THREADS
 from tests.support.fakes.fake_adapters import FakeReader, fake_packed
@@ -206,11 +207,11 @@ def test_unregistered_adapters_are_forgotten_in_the_end():
     store, _ = make_store(FakeReader(), "")
     old = store.register(named("old")).adapter_id
     wait_for(lambda: store.prepare(old))
-    for i in range(MAX_UNREGISTERED + 3):
+    for i in range(MAX_RETIRED + 3):
         store.register(named(str(i)))
         store.unregister(str(i))
     store.unregister("old")
-    assert len(store._entries) == MAX_UNREGISTERED
+    assert len(store._entries) == MAX_RETIRED
     assert store.take_error(old) is None
     assert not store.prepare(old + 1)
     assert "unloaded" in store.take_error(old + 1)
