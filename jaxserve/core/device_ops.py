@@ -92,9 +92,8 @@ class EarlierTokens:
 class AdapterLoad:
     """An adapter to copy from host memory to pages of the pool, and what its place refers to from now on.
 
-    content: numbers as they lie in N pages of all layers of a KV group, [Lg, N, K, a, b]. table: the page of each KV
-    group, of each part of a block of ranks, as laid out by `jaxserve.lora.adapter_layout`; 0 where the adapter has
-    nothing.
+    content: numbers as they lie in N pages of all layers of a KV group, [Lg, N, K, a, b]. table: the pages of each rank
+    block and KV group, as `pallas_kernels.lora_matmul.adapter_layout` has them; 0 where the adapter has nothing.
     """
 
     place: int  # from 1

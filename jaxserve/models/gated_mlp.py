@@ -5,6 +5,7 @@ from jaxtyping import Array, Float
 
 from jaxserve.core.hardware.mesh import AnyMesh, num_shards
 from jaxserve.models.config.layer_kind import GatedMlp
+from jaxserve.models.layer_adapters import NOTHING, Added
 from jaxserve.models.linear import Linear, Weights
 from jaxserve.models.param_spec import LayerSpecs
 
@@ -18,8 +19,11 @@ def declare(mlp: GatedMlp, d_model: int, of_layers: LayerSpecs) -> dict[str, obj
 
 
 @jax.named_scope("mlp")
-def apply(mlp: GatedMlp, mesh: AnyMesh, w: Weights, x: Float[Array, "T D"]) -> Float[Array, "T D"]:
+def apply(
+    mlp: GatedMlp, mesh: AnyMesh, w: Weights, x: Float[Array, "T D"], added: Added = NOTHING
+) -> Float[Array, "T D"]:
     """down(act(gate x) * up x)"""
     is_divided = num_shards(mesh, "mlp") > 1
-    hidden = Linear(w["gate_up"], activation=mlp.activation, divided_axis=1 if is_divided else None)(x)
-    return Linear(w["down"], divided_axis=-1 if is_divided else None)(hidden)
+    gate_up, down = added.get("gate_up"), added.get("down")
+    hidden = Linear(w["gate_up"], None, mlp.activation, gate_up, divided_axis=1 if is_divided else None)(x)
+    return Linear(w["down"], adapter=down, divided_axis=-1 if is_divided else None)(hidden)

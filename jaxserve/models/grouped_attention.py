@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from jaxserve.core.hardware.mesh import AnyMesh, num_shards
 from jaxserve.models.config.layer_kind import GroupedAttention
+from jaxserve.models.layer_adapters import NOTHING, Added
 from jaxserve.models.linear import Linear, Weights
 from jaxserve.models.param_spec import LayerSpecs
 from jaxserve.models.rms_norm import named_norm
@@ -34,12 +35,18 @@ def declare(attention: GroupedAttention, d_model: int, num_kv_heads: int, of_lay
 
 
 def project(
-    attention: GroupedAttention, eps: float, w: Weights, x: Float[Array, "T D"], rope: tuple[jax.Array, jax.Array]
+    attention: GroupedAttention,
+    eps: float,
+    w: Weights,
+    x: Float[Array, "T D"],
+    rope: tuple[jax.Array, jax.Array],
+    added: Added = NOTHING,
 ) -> tuple[Float[Array, "T N H"], Float[Array, "T K H"], Float[Array, "T K H"]]:
-    """Queries and keys with rotary embedding, and values. eps: of norms. rope: cosines and sines."""
+    """Queries and keys with rotary embedding, and values. eps: of norms. rope: cosines and sines.
+    added: by adapters."""
     num_tokens, h = x.shape[0], attention.head_dim
     with jax.named_scope("qkv"):
-        qkv = Linear(w["qkv"], w.get("qkv_bias"), divided_axis=0)(x)  # [T, K, (G+2)*H]
+        qkv = Linear(w["qkv"], w.get("qkv_bias"), adapter=added.get("qkv"), divided_axis=0)(x)  # [T, K, (G+2)*H]
     split = qkv.shape[-1] - 2 * h
     q = qkv[..., :split].reshape(num_tokens, attention.num_heads, h)
     k, v = qkv[..., split : split + h], qkv[..., split + h :]
@@ -47,8 +54,9 @@ def project(
     return rotate(q, *rope), rotate(k, *rope), v
 
 
-def output(mesh: AnyMesh, w: Weights, o: Float[Array, "T N H"]) -> Float[Array, "T D"]:
+def output(mesh: AnyMesh, w: Weights, o: Float[Array, "T N H"], added: Added = NOTHING) -> Float[Array, "T D"]:
     """The heads' outputs projected back."""
     with jax.named_scope("o"):
         is_divided = num_shards(mesh, "heads") > 1
-        return Linear(w["o"], divided_axis=-1 if is_divided else None)(o.reshape(o.shape[0], -1))
+        project = Linear(w["o"], adapter=added.get("o"), divided_axis=-1 if is_divided else None)
+        return project(o.reshape(o.shape[0], -1))

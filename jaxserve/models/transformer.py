@@ -16,11 +16,13 @@ from jaxserve.models.attention_metadata import of_group
 from jaxserve.models.config.model_config import Layer, ModelConfig, Stack
 from jaxserve.models.context import Context
 from jaxserve.models.layer import run_layer
+from jaxserve.models.layer_adapters import LayerAdapters
 from jaxserve.models.linear import Linear, rows_of, whole
 from jaxserve.models.params import Params
 from jaxserve.models.rms_norm import named_norm
 from jaxserve.models.rotary import rope_tables
 from jaxserve.models.row_tiles import each_tile
+from pallas_kernels.lora_matmul.lora_batch import LoraBatch
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 MAX_TURN = 8  # layers that one turn of the loop runs at most, each of which is compiled
@@ -56,11 +58,13 @@ def forward(
     *,
     table: tuple[Layer, ...] | None = None,
     tap_layers: tuple[int, ...] = (),
+    adapters: LoraBatch | None = None,
 ) -> tuple[Float[Array, "T D"], Float[Array, "Lg P K page W2"], Float[Array, "A T D"]]:
     """Hidden states after the final norm, the pool with the tokens' keys and values, and the taps.
 
     metas: one for each layer kind. table: the layers that run, and where their KV lies; None: all, as the model's KV
     groups have them. tap_layers: rows of the table whose inputs are returned, in that order (draft heads, embeddings).
+    adapters: of the tokens; None: none has one.
     """
     table = config.layer_table if table is None else table
     x = embed(config, params, tokens)
@@ -76,10 +80,12 @@ def forward(
 
     def branch(stack: Stack) -> Callable[..., Carry]:
         meta, rope = inputs[stack.kind]
+        first_group = config.group_ranges[config.kinds.index(stack.kind)][0]
         run = partial(run_layer, ctx, stack.kind, config.norm_eps, each, params["layers"][stack.name])
 
         def run_one(carry: Carry, index: jax.Array, group: jax.Array, index_in_group: jax.Array) -> Carry:
-            x, pool = run(index, carry.x, carry.pool, index_in_group, of_group(meta, group), rope)
+            of_layer = None if adapters is None else LayerAdapters(adapters, first_group + group)
+            x, pool = run(index, carry.x, carry.pool, index_in_group, of_group(meta, group), rope, of_layer)
             return carry._replace(x=x, pool=pool)
 
         return run_one

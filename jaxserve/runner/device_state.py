@@ -32,6 +32,7 @@ class DeviceState:
     history: Int32[Array, "slots H"] | None = None  # each slot's tokens by position, for drafts; None: no drafts
     earlier: Int32[Array, "2 E"] | None = None  # tokens of ended sequences and their owners (`EarlierOutputs`)
     features: Float[Array, "slots F"] | None = None  # of that token, for drafts (`Proposer.num_features`); None: none
+    adapters: Int32[Array, "A B G n"] | None = None  # pages of each place (`LoraBatch.tables`); None: there are none
     draft_lens: Int32[Array, "slots"] | None = None  # positions whose KV the draft model has; None: there is no such
 
 
@@ -40,7 +41,8 @@ class SlotSizes:
     """Sizes of the state of all slots. vocab_width: of the vocabulary on the device. d_model, dtype: of hidden states.
     history_len: positions of the history; 0: there is none. has_draft_model: it keeps KV of its own.
     num_earlier_tokens: of ended sequences; 0: none are kept. num_features: of a token, for drafts.
-    num_draft_masks: of drafts of late rows, in addition to those of slots."""
+    num_draft_masks: of drafts of late rows, in addition to those of slots. adapters: shape of the table of their pages;
+    None: there are none."""
 
     num_slots: int
     vocab_width: int
@@ -51,6 +53,7 @@ class SlotSizes:
     num_earlier_tokens: int = 0
     num_features: int = 0
     num_draft_masks: int = 0
+    adapters: tuple[int, int, int, int] | None = None
 
 
 def init_state(layout: KVLayout, num_pages: int, sizes: SlotSizes, mesh: Mesh) -> DeviceState:
@@ -71,6 +74,7 @@ def init_slots(sizes: SlotSizes) -> DeviceState:
         history=jnp.zeros((rows, sizes.history_len), jnp.int32) if sizes.history_len else None,
         earlier=jnp.full((2, sizes.num_earlier_tokens), -1, jnp.int32) if sizes.num_earlier_tokens else None,
         features=jnp.zeros((rows, sizes.num_features), sizes.dtype) if sizes.num_features else None,
+        adapters=None if sizes.adapters is None else jnp.zeros(sizes.adapters, jnp.int32),
         draft_lens=jnp.zeros(rows, jnp.int32) if sizes.has_draft_model else None,
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve.core.device_ops import (
+    AdapterLoad,
     CachedPrefix,
     DeviceOp,
     EarlierTokens,
@@ -44,6 +45,7 @@ class DeviceOps:
             PageDrops: self._copy_sinks,
             PageSave: self._save_pages,
             PageLoad: self._load_pages,
+            AdapterLoad: self._load_adapters,
             Forks: self._fork,
             SlotEdits: self._set_edits,
             MaskUpload: self._set_masks,
@@ -90,6 +92,18 @@ class DeviceOps:
                 content = self._host_pages.get(_padded(load.host_pages[part], TRANSFER_PAGES, 0))
                 pages = _padded(load.pages[part], TRANSFER_PAGES, 0)
                 state = self._run(self._programs.load_pages, state, pages, content)
+        return state
+
+    def _load_adapters(self, state: DeviceState, loads: list[AdapterLoad]) -> DeviceState:
+        for load in loads:
+            assert self._programs.adapter_table is not None
+            place, table = np.int32(load.place), np.zeros(self._programs.adapter_table[1:], np.int32)
+            table[: len(load.table)] = load.table
+            for part in _parts(len(load.pages), TRANSFER_PAGES):
+                content = load.content[:, part]
+                content = np.pad(content, [(0, 0), (0, TRANSFER_PAGES - content.shape[1]), *[(0, 0)] * 3])
+                pages = _padded(load.pages[part], TRANSFER_PAGES, 0)
+                state = self._run(self._programs.load_adapter, state, pages, content, place, table)
         return state
 
     def _fork(self, state: DeviceState, all_forks: list[Forks]) -> DeviceState:

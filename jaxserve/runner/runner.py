@@ -18,7 +18,7 @@ from jaxserve.runner.device_state import init_state
 from jaxserve.runner.dispatch_ops import DeviceOps
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Compiler, Executables
-from jaxserve.runner.programs.programs import Program, Programs
+from jaxserve.runner.programs.programs import Program, Programs, step_name
 from jaxserve.runner.programs.stored_layouts import destination
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
 from jaxserve.runner.step.late_draw import LateRows, late_table
@@ -77,7 +77,8 @@ class Runner:
         bucket = plan.bucket
         with jax.profiler.TraceAnnotation("pack"):
             buffer = pack(self._batch_layout(bucket), plan, scratch_slot=self.programs.num_slots)
-        execute = self._executables.get(str(bucket), lambda: self.programs.step(bucket))
+        name = step_name(bucket, has_adapters=plan.has_adapters)
+        execute = self._executables.get(name, lambda: self.programs.step(bucket, has_adapters=plan.has_adapters))
         with jax.profiler.TraceAnnotation("dispatch"):
             self._state, output, extras = execute(self.weights, self._state, buffer)
         ticket = Ticket(

@@ -34,20 +34,27 @@ class EngineSizes:
 
 
 def resolve(
-    config: EngineConfig, *, max_position: int, groups: KVGroups, page_bytes: int, memory: MemoryBudget
+    config: EngineConfig,
+    *,
+    max_position: int,
+    groups: KVGroups,
+    page_bytes: int,
+    memory: MemoryBudget,
+    adapter_pages: int = 0,
 ) -> EngineSizes:
     """The sizes of an engine; a context that was left open shrinks to what the pool can hold.
 
-    max_position: the model's context. Raises ConfigError where the options contradict one another or memory.
+    max_position: the model's context. adapter_pages: of an adapter of the highest rank. Raises ConfigError where the
+    options contradict one another or memory.
     """
     max_num_seqs, max_tokens = max_rows_and_tokens(config, memory.platform)
     chunk = min(config.max_chunk_tokens or max_tokens, max_tokens)
     wanted_len = context_len(config, max_position)
-    wanted_pages = 1 + max_num_seqs * groups.max_sequence_pages(wanted_len, chunk)
+    wanted_pages = 1 + max_num_seqs * groups.max_sequence_pages(wanted_len, chunk) + config.max_loras * adapter_pages
     num_pages = config.num_pages or min(wanted_pages, pool_bytes(config, memory) // page_bytes)
-    fits = longest_sequence(groups, num_pages - 1, wanted_len, chunk)
+    fits = longest_sequence(groups, num_pages - 1 - adapter_pages, wanted_len, chunk)
     if fits < (config.max_model_len or 1):
-        need = 1 + groups.max_sequence_pages(wanted_len, chunk)
+        need = 1 + groups.max_sequence_pages(wanted_len, chunk) + adapter_pages
         raise ConfigError(
             f"num_pages={num_pages} hold {fits} tokens of a sequence, less than max_model_len={wanted_len}, which "
             f"takes {need} pages ({need * page_bytes} bytes); raise num_pages or kv_cache_memory_bytes, or set "

@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 from jaxserve.core.buckets import Buckets, default_rounds, make_buckets, read_buckets, with_rounds, with_verify
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import INVARIANT, EngineConfig
+from jaxserve.engine.build.adapter_reading import choose_layout
 from jaxserve.engine.build.engine_sizes import (
     EngineSizes,
     max_rows_and_tokens,
@@ -105,7 +106,16 @@ def _spec_of(
     page_bytes = settings.layout.page_bytes
     specs = with_draft(declare(model, mesh, dtype, packing=packing), None if proposer is None else proposer.weights)
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
-    sizes = resolve(config, max_position=model.max_position, groups=groups, page_bytes=page_bytes, memory=memory)
+    adapters = choose_layout(config, settings)
+    adapter_pages = 0 if adapters is None else adapters.max_pages * groups.num_groups
+    sizes = resolve(
+        config,
+        max_position=model.max_position,
+        groups=groups,
+        page_bytes=page_bytes,
+        memory=memory,
+        adapter_pages=adapter_pages,
+    )
     settings = replace(settings, config=model.for_context(sizes.max_model_len))  # the pool may have made it shorter
     max_logprobs = config.most_logprobs(model.vocab_size)
     tiles = row_tiles(platform) if config.batch_invariant else None
@@ -128,7 +138,7 @@ def _spec_of(
         buckets = read_buckets(config.buckets, *largest)
     if speculation is not None:
         buckets = with_verify(buckets, speculation.num_speculative_tokens)
-    step_settings = StepSettings(settings, max_logprobs, tiles, proposer, synthetic, rule)
+    step_settings = StepSettings(settings, max_logprobs, tiles, proposer, synthetic, rule, adapters)
     programs = Programs(
         step_settings,
         sizes.num_pages,

@@ -43,6 +43,11 @@ PREFIX_SLOTS = 4  # a line of counts has 256 KB for Llama 3
 EARLIER_TOKENS = 1024
 
 
+def step_name(bucket: Bucket, *, has_adapters: bool) -> str:
+    """The name of a step's program."""
+    return f"{bucket}+adapters" if has_adapters else str(bucket)
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A function and the shapes of its arguments; the argument at index `state` is donated and returned first.
@@ -160,7 +165,16 @@ class Programs:
             self.num_earlier_tokens,
             0 if self.settings.proposer is None else self.settings.proposer.num_features,
             self.num_draft_masks,
+            self.adapter_table,
         )
+
+    @property
+    def adapter_table(self) -> tuple[int, int, int, int] | None:
+        """Shape of the table of the adapters' pages, that of no adapter first; None: there are none."""
+        layout = self.settings.adapters
+        if layout is None:
+            return None
+        return (1 + layout.num_places, layout.max_blocks, self.groups.num_groups, layout.num_pages)
 
     @cached_property
     def vocab(self) -> int:
@@ -171,11 +185,17 @@ class Programs:
         has_drops = self.num_sinks is not None
         return BatchLayout(bucket, self.groups, self.settings.model.config.group_ranges, has_drops)
 
-    def step(self, bucket: Bucket) -> Program:
-        """(weights, state, buffer) -> (state, output, `ExtraOutputs`)."""
-        layout, whole = self.batch_layout(bucket), replicated(self.settings.model.mesh)
+    def step(self, bucket: Bucket, *, has_adapters: bool = False) -> Program:
+        """(weights, state, buffer) -> (state, output, `ExtraOutputs`).
+
+        has_adapters: of rows with and without. Other batches have a program of their own: a condition in one program
+        would hold the layers twice as well, and a GPU's host would wait for it in each step.
+        """
+        layout = replace(self.batch_layout(bucket), has_adapters=has_adapters)
+        whole = replicated(self.settings.model.mesh)
         args = (self.weights, self.state, self._whole((layout.size,), jnp.int32))
-        program = self._program(str(bucket), partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
+        name = step_name(bucket, has_adapters=has_adapters)
+        program = self._program(name, partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
         return replace(program, bucket=bucket)
 
     def draw(self, num_rows: int) -> Program:
@@ -264,6 +284,23 @@ class Programs:
         column: Any = self._whole((MAX_COPIES,), jnp.int32)
         return self._update("copy_sinks", function, (SinkCopies(*[column] * 4),) * len(full))
 
+    def load_adapter(self) -> Program:
+        """(state, pages, their content, place, its table) -> state."""
+        shape, model = self.adapter_table, self.settings.model
+        assert shape is not None
+
+        def function(
+            state: DeviceState, ids: jax.Array, content: jax.Array, place: jax.Array, table: jax.Array
+        ) -> DeviceState:
+            assert state.adapters is not None
+            pool = scatter_pages(model.mesh, KVState(state.kv.pool), ids, KVState(content)).pool
+            kv = replace(state.kv, pool=pool)
+            return replace(state, kv=kv, adapters=state.adapters.at[place].set(table))
+
+        content = self.layout.arrays(TRANSFER_PAGES, self.layout.sharding(model.mesh)).pool
+        ids, place = self._whole((TRANSFER_PAGES,), jnp.int32), self._whole((), jnp.int32)
+        return self._update("load_adapter", function, ids, content, place, self._whole(shape[1:], jnp.int32))
+
     def save_pages(self) -> Program:
         """(state, pages) -> (state, their content in host memory)."""
 
@@ -297,7 +334,11 @@ class Programs:
         updates = [self.fork(), self.set_edits(), self.set_counts()]
         late = [make(size) for make in (self.draw, self.set_masks) for size in self.draw_sizes]
         late += [self.draw_nodes(b) for b in buckets if b.is_verify and self.settings.has_late_drafts]
-        return [*map(self.step, buckets), *late, *updates, *rest]
+        steps = list(map(self.step, buckets))
+        if self.settings.adapters is not None:
+            steps += [self.step(bucket, has_adapters=True) for bucket in buckets]
+            rest += [self.load_adapter()]
+        return [*steps, *late, *updates, *rest]
 
     def _stored(self, specs: Params) -> Params:
         mesh = self.settings.model.mesh

@@ -27,13 +27,14 @@ class BatchLayout:
     """The offset of each part of a bucket's buffer; shared by `pack` on the host and `unpack` on the device.
 
     kinds: the half-open range of KV groups of each layer kind. has_drops: first pages of groups without a window count
-    pages that streaming rows have dropped; else they are 0.
+    pages that streaming rows have dropped; else they are 0. has_adapters: some rows have adapters.
     """
 
     bucket: Bucket
     groups: KVGroups
     kinds: tuple[tuple[int, int], ...]
     has_drops: bool = False
+    has_adapters: bool = False
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:

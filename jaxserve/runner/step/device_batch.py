@@ -54,6 +54,7 @@ class DeviceBatch(NamedTuple):
     sampling: SamplingBatch
     heads: Heads
     metas: tuple[AttentionMeta, ...]
+    places: Int32[Array, "T"] | None  # of the tokens' adapters; None: no row has one
 
 
 @jax.named_scope("unpack")
@@ -110,11 +111,13 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
     if layout.has_drops:
         positions += (kv_lens - metas[0].kv_lens)[metas[0].rows]
     sampling = read_rows(rows)
+    is_token = jnp.arange(len(tokens)) < cu_q_lens[-1]
+    places = jnp.where(is_token, rows[metas[0].rows, ROW_INDEX["adapter"]], 0) if layout.has_adapters else None
     return DeviceBatch(
         tokens=tokens,
         positions=positions,
         token_rows=metas[0].rows,
-        is_token=jnp.arange(len(tokens)) < cu_q_lens[-1],
+        is_token=is_token,
         targets=parts.get("targets"),
         slots=rows[:, ROW_INDEX["slot"]],
         starts=starts,
@@ -122,6 +125,7 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
         sampling=sampling,
         heads=_heads(layout, inputs, rows[:, ROW_INDEX["samples"]] > 0, cu_q_lens, positions, sampling),
         metas=metas,
+        places=places,
     )
 
 
