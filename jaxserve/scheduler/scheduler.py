@@ -36,7 +36,7 @@ from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
 from jaxserve.scheduler.request_checks import check_adapters, check_ids, check_shared_prefix
 from jaxserve.scheduler.speculation import Speculation
 from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
-from jaxserve.scheduler.stats import AdapterNames, SchedulerStats, collect_adapter_names, collect_stats
+from jaxserve.scheduler.stats import SchedulerStats, collect_stats
 from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
 from jaxserve.scheduler.step.late_rows import late_draw
@@ -269,11 +269,6 @@ class Scheduler:
     def stats(self) -> SchedulerStats:
         """Counts of this moment."""
         return collect_stats(self.state)
-
-    @property
-    def adapter_names(self) -> AdapterNames:
-        """Adapters of the sequences that have not ended."""
-        return collect_adapter_names(self.state)
 
     @property
     def has_work(self) -> bool:

@@ -55,23 +55,6 @@ def collect_stats(state: SchedulerState) -> SchedulerStats:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterNames:
-    """Adapters of sequences that have a slot, and of those that wait for one; each name once."""
-
-    running: list[str]
-    waiting: list[str]
-
-
-def collect_adapter_names(state: SchedulerState) -> AdapterNames:
-    """The names of this moment. May be called from any thread."""
-    running, waiting = dict[str, None](), dict[str, None]()
-    for sequence in list(state.sequences.values()):
-        if (adapter := sequence.request.adapter) is not None:
-            (running if sequence.slot >= 0 else waiting)[adapter.name] = None
-    return AdapterNames(list(running), list(waiting))
-
-
 def _referenced_by_group(slot_table: SlotTable) -> list[int]:
     columns = zip(slot_table.page_tables, slot_table.num_pages, slot_table.spare_pages, strict=True)
     return [
