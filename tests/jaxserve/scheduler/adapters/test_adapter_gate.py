@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -11,10 +12,19 @@ from jaxserve.core.options.lora_request import Adapter, AdapterFailure, LoRARequ
 from jaxserve.core.sequence import Sequence, Status
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.lora.adapter_store import AdapterStore
+from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, extend_prefix
 from jaxserve.scheduler.adapters.adapter_gate import AdapterGate
 from jaxserve.scheduler.queue_limits import QueueLoad
 from tests.support.fakes.fake_adapters import FakeAdapters, FakeReader
-from tests.support.fakes.fake_engine import base_of, make_engine, make_request, naive, naive_logprobs, naive_pooled
+from tests.support.fakes.fake_engine import (
+    MODEL,
+    base_of,
+    make_engine,
+    make_request,
+    naive,
+    naive_logprobs,
+    naive_pooled,
+)
 from tests.support.fakes.scheduler_laws import Watch, check_adapters, check_pages, check_slots
 
 PATIENCE_S = 60.0
@@ -166,7 +176,12 @@ def test_a_beam_search_waits_for_its_adapter():
     assert engine.scheduler.is_preparing
     while engine.scheduler.candidates(beams[0]) is None:
         engine.step()
-    assert engine.scheduler.candidates(beams[0]).logprob <= 0
+    candidates = engine.scheduler.candidates(beams[0]).top_ids.tolist()
+    likeliest = {
+        base: np.argsort(-MODEL.logprobs(reduce(extend_prefix, request.prompt_token_ids.tolist(), base)), kind="stable")
+        for base in (base_of(request), EMPTY_PREFIX)
+    }
+    assert candidates == likeliest[base_of(request)][:4].tolist() != likeliest[EMPTY_PREFIX][:4].tolist()
     engine.scheduler.abort("beams")
     drain(engine)
     assert source.is_empty()
