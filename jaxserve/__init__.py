@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     )
     from jaxserve.core.options.beam_search_params import BeamSearchParams
     from jaxserve.core.options.engine_config import EngineConfig
+    from jaxserve.core.options.lora_request import LoRARequest
     from jaxserve.core.options.sampling_params import SamplingParams
     from jaxserve.core.options.structured_outputs import StructuredOutputsParams
     from jaxserve.engine.async_llm import AsyncLLM
@@ -29,6 +30,7 @@ __all__ = [
     "EngineDeadError",
     "FrozenBucketError",
     "LateError",
+    "LoRARequest",
     "QueueFullError",
     "RequestError",
     "SamplingParams",
@@ -46,6 +48,7 @@ _HOMES = {
     "EngineDeadError": "jaxserve.core.errors",
     "FrozenBucketError": "jaxserve.core.errors",
     "LateError": "jaxserve.core.errors",
+    "LoRARequest": "jaxserve.core.options.lora_request",
     "QueueFullError": "jaxserve.core.errors",
     "RequestError": "jaxserve.core.errors",
     "SamplingParams": "jaxserve.core.options.sampling_params",

@@ -5,6 +5,8 @@ Fields of type None belong to features that jaxserve does not have; they are alw
 
 from dataclasses import dataclass, field
 
+from jaxserve.core.options.lora_request import LoRARequest
+
 
 @dataclass(slots=True)
 class Logprob:
@@ -36,7 +38,7 @@ class CompletionOutput:
     logprobs: list[dict[int, Logprob]] | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
-    lora_request: None = None
+    lora_request: LoRARequest | None = None
     routed_experts: None = None
 
 
@@ -67,7 +69,7 @@ class RequestOutput:
     metrics: RequestMetrics | None = None
     prompt_token_id_logprobs: None = None
     num_cache_creation_tokens: None = None
-    lora_request: None = None
+    lora_request: LoRARequest | None = None
     encoder_prompt: None = None
     encoder_prompt_token_ids: None = None
     kv_transfer_params: None = None
@@ -91,7 +93,7 @@ class BeamSearchSequence:
     text: str | None
     finish_reason: str
     stop_reason: None = None
-    lora_request: None = None
+    lora_request: LoRARequest | None = None
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxserve.core.errors import RequestError
-from jaxserve.core.options.lora_request import Adapter
+from jaxserve.core.options.lora_request import Adapter, LoRARequest
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
@@ -56,6 +56,11 @@ class Request:
     def cache_namespace(self) -> object:
         """Only requests with an equal one share cached prefixes: KV depends on the adapter."""
         return self.cache_salt if self.adapter is None else (self.cache_salt, self.adapter.adapter_id)
+
+    @property
+    def lora_request(self) -> LoRARequest | None:
+        """The adapter as callers name it, which outputs repeat."""
+        return None if self.adapter is None else self.adapter.request
 
     @property
     def constraint(self) -> StructuredOutputsParams | None:

@@ -1,11 +1,13 @@
 """Wiring: `AsyncLLM`: one engine for many coroutines, in notebooks and servers."""
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Any, Unpack
 
 from jaxserve.core.errors import EngineDeadError
+from jaxserve.core.options.lora_request import Adapter, LoRARequest
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
@@ -56,23 +58,36 @@ class AsyncLLM:
         return self.llm.get_tokenizer()
 
     async def generate(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **scheduling: Unpack[SchedulingKwargs]
+        self,
+        prompt: Any,
+        sampling_params: SamplingParams | None = None,
+        *,
+        lora_request: LoRARequest | None = None,
+        **scheduling: Unpack[SchedulingKwargs],
     ) -> RequestOutput:
         """Complete one prompt, in any form that `LLM.generate` takes; for several, gather several calls.
 
-        scheduling: as in `LLM.generate`; a full queue refuses at once, without waiting for the step in progress.
+        lora_request, scheduling: as in `LLM.generate`; a full queue refuses at once, without waiting for the step in
+        progress.
         """
-        results = await self.submit(prompt, sampling_params, wants_pieces=False, **scheduling)
+        results = await self.submit(
+            prompt, sampling_params, wants_pieces=False, lora_request=lora_request, **scheduling
+        )
         try:
             return await results.next()
         finally:
             results.abort()
 
     async def stream(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **scheduling: Unpack[SchedulingKwargs]
+        self,
+        prompt: Any,
+        sampling_params: SamplingParams | None = None,
+        *,
+        lora_request: LoRARequest | None = None,
+        **scheduling: Unpack[SchedulingKwargs],
     ) -> AsyncGenerator[RequestOutput, None]:
         """Complete one prompt piece by piece, as `LLM.stream` does."""
-        results = await self.submit(prompt, sampling_params, wants_pieces=True, **scheduling)
+        results = await self.submit(prompt, sampling_params, wants_pieces=True, lora_request=lora_request, **scheduling)
         try:
             while results.has_more:
                 yield await results.next()
@@ -85,6 +100,7 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         *,
         wants_pieces: bool,
+        lora_request: LoRARequest | None = None,
         **scheduling: Unpack[SchedulingKwargs],
     ) -> ResultStream[RequestOutput]:
         """Admit one prompt, checked as a whole; its results come as those of `stream` (wants_pieces) or `generate`.
@@ -93,32 +109,61 @@ class AsyncLLM:
         then. The returned stream must be read to its end, or aborted.
         """
         params = only_params(sampling_params)
-        return await self.client.generate([prompt], params, wants_pieces=wants_pieces, **scheduling)
+        return await self.client.generate(
+            [prompt], params, wants_pieces=wants_pieces, lora_request=lora_request, **scheduling
+        )
 
     async def embed(
-        self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **scheduling: Unpack[SchedulingKwargs]
+        self,
+        prompt: Any,
+        *,
+        pooling: str = "mean",
+        normalize: bool = True,
+        lora_request: LoRARequest | None = None,
+        **scheduling: Unpack[SchedulingKwargs],
     ) -> EmbeddingRequestOutput:
         """One prompt's vector, as `LLM.embed` makes it, batched with other requests.
 
-        scheduling: as in `generate`. Raises as `submit` does, and LateError after a time limit.
+        lora_request, scheduling: as in `generate`. Raises as `submit` does, and LateError after a time limit.
         """
-        (output,) = await self.client.embed([prompt], pooling=pooling, normalize=normalize, **scheduling)
+        (output,) = await self.client.embed(
+            [prompt], pooling=pooling, normalize=normalize, lora_request=lora_request, **scheduling
+        )
         return output
 
     async def chat(
-        self, messages: Any, sampling_params: SamplingParams | None = None, **options: Unpack[ChatCallOptions]
+        self,
+        messages: Any,
+        sampling_params: SamplingParams | None = None,
+        *,
+        lora_request: LoRARequest | None = None,
+        **options: Unpack[ChatCallOptions],
     ) -> RequestOutput:
         """Answer one conversation; by default the answer may fill the context.
 
-        options: those of `render_chat`, and the scheduling options of `generate`.
+        lora_request: as in `generate`. options: those of `render_chat`, and the scheduling options of `generate`.
         """
         params = CHAT_PARAMS if sampling_params is None else sampling_params
         rendering, scheduling = split_options(options)
-        return await self.generate(await self.client.render_chat(messages, **rendering), params, **scheduling)
+        prompt = await self.client.render_chat(messages, **rendering)
+        return await self.generate(prompt, params, lora_request=lora_request, **scheduling)
 
     async def render_chat(self, messages: Any, **options: Unpack[ChatOptions]) -> dict[str, Any]:
         """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it."""
         return (await self.client.render_chat(messages, **options)).as_dict()
+
+    @property
+    def adapters(self) -> list[Adapter]:
+        """The registered adapters, as in `LLM`."""
+        return self.llm.adapters
+
+    async def load_adapter(self, lora_request: LoRARequest, *, in_place: bool = False) -> Adapter:
+        """Register an adapter, as `LLM.load_adapter` does, in a thread."""
+        return await asyncio.to_thread(self.llm.load_adapter, lora_request, in_place=in_place)
+
+    async def unload_adapter(self, lora_name: str) -> Adapter:
+        """Forget an adapter, as `LLM.unload_adapter` does."""
+        return self.llm.unload_adapter(lora_name)
 
     async def reset_prefix_cache(self) -> bool:
         """Drop the cached KV of ended requests; running requests are not affected. Always True, as in vLLM."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.lora_request import Adapter, LoRARequest
 from jaxserve.core.progress_bars import LoadBar
 from jaxserve.engine.build.build import EngineParts, build
 from jaxserve.engine.build.engine_weights import save_model, update_weights
@@ -111,6 +112,24 @@ class LoadedModel:
         parts = warmed_up(self.config, self.parts, show_progress=use_tqdm)
         if parts is not self.parts:
             self._use(self.config, parts)
+
+    @property
+    def adapters(self) -> list[Adapter]:
+        """The registered adapters, in the order in which they were; any thread may read it."""
+        return list(self.parts.input_processor.adapters)
+
+    def load_adapter(self, lora_request: LoRARequest, *, in_place: bool = False) -> Adapter:
+        """Register an adapter, which any call may name from then on; blocks while its files are read and checked.
+
+        in_place: another one of this name is replaced; requests that were admitted before keep it. Raises RequestError
+        for files that cannot be served, and for a name that another path has unless in_place. Any thread may call it,
+        while an AsyncLLM drives the engine, too.
+        """
+        return self.parts.input_processor.adapters.load(lora_request, in_place=in_place)
+
+    def unload_adapter(self, lora_name: str) -> Adapter:
+        """Forget an adapter; requests that were admitted before keep it. Raises RequestError for an unknown name."""
+        return self.parts.input_processor.adapters.unload(lora_name)
 
     def reset_prefix_cache(self) -> bool:
         """Drop the cached KV of ended requests. Always True, as in vLLM."""

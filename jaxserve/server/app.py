@@ -12,6 +12,7 @@ from jaxserve.server.http.error_responses import ApiError, ClientDisconnected, a
 from jaxserve.server.http.head_requests import HeadAsGet
 from jaxserve.server.http.middleware import RequestMiddleware
 from jaxserve.server.routes import (
+    adapter_routes,
     admin,
     health,
     live,
@@ -24,7 +25,7 @@ from jaxserve.server.routes import (
 from jaxserve.server.routes.description import complete
 from jaxserve.server.server_state import ServerState
 
-ROUTE_MODULES = (openai_routes, stored_responses, tokenization, health, metrics, admin, live, web_page)
+ROUTE_MODULES = (openai_routes, stored_responses, tokenization, health, metrics, admin, adapter_routes, live, web_page)
 
 
 def make_app(state: ServerState) -> ASGIApp:

@@ -18,7 +18,7 @@ from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.server.app import make_app
 from jaxserve.server.http.listener import Listener
 from jaxserve.server.loading import start_loading
-from jaxserve.server.model_names import served_names
+from jaxserve.server.model_names import check_modules, served_names
 from jaxserve.server.server_config import ServerConfig
 from jaxserve.server.server_state import ServerState, ServerStatus
 
@@ -33,7 +33,9 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
     """Serve until a signal or a failure. Returns the exit code: 0 after a signal, 2 for an error that the user can
     correct (options, model, address, TLS files), 1 for any other failure."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    process = Process(engine_config, ServerState(config, served_names(config, engine_config.model)))
+    names = served_names(config, engine_config.model)
+    check_modules(config, names, is_enabled=engine_config.enable_lora)
+    process = Process(engine_config, ServerState(config, names))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(process.run())
     process.has_ended.set()
@@ -68,7 +70,8 @@ class Process:
 
     async def _load(self) -> EngineClient | None:
         """The engine, or None if it could not be loaded; the failure is recorded."""
-        loaded = start_loading(self._engine_config, warm_up=self._config.warm_up)
+        adapters = [module.request for module in self._config.adapter_modules]
+        loaded = start_loading(self._engine_config, adapters, warm_up=self._config.warm_up)
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()

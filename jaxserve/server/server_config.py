@@ -8,6 +8,7 @@ from typing import Any, cast
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import option
 from jaxserve.server.hosts import is_loopback, is_pattern, normalized
+from jaxserve.server.lora_modules import LoraModule
 from jaxserve.text.reasoning.reasoning_tags import REASONING_TAGS
 from jaxserve.text.tool_calls.tool_call_formats import TOOL_CALL_FORMATS
 
@@ -16,6 +17,7 @@ REASONING_PARSERS = ("auto", "none", *REASONING_TAGS)
 GENERATION_CONFIGS = ("auto", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_PORT = 65535
+TEXTS = "api_key served_model_name lora_modules lora_dirs allowed_origins allowed_host".split()  # which take several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,17 @@ class ServerConfig:
     )
     generation_config: str = option(
         "auto", "auto: sampling defaults from the model's generation_config.json; none: OpenAI's", GENERATION_CONFIGS
+    )
+    lora_modules: tuple[str, ...] = option(
+        (),
+        "adapter that requests name as their model: NAME=PATH, or JSON with name, path and base_model_name; takes "
+        "several; needs --enable-lora",
+    )
+    lora_dirs: tuple[str, ...] = option(
+        (), "folder from which /v1/load_lora_adapter may load; takes several; without one it loads nothing"
+    )
+    lora_allow_remote: bool = option(
+        False, "let /v1/load_lora_adapter fetch adapters from the Hugging Face Hub and gs:// buckets"
     )
     trust_request_chat_template: bool = option(
         False, "accept chat templates from clients; each is rendered in its own process with limits"
@@ -92,7 +105,7 @@ class ServerConfig:
     profile_dir: str = option("profile", "folder for the traces of /start_profile")
 
     def __post_init__(self) -> None:
-        for name in ("api_key", "served_model_name", "allowed_origins", "allowed_host"):
+        for name in TEXTS:
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         for f in fields(self):
             value, choices = getattr(self, f.name), f.metadata.get("choices")
@@ -121,6 +134,9 @@ class ServerConfig:
             if not name or self.served_model_name.count(name) > 1:
                 fault = "is given twice" if name else "must not be empty"
                 raise ConfigError(f"served_model_name={name!r} {fault}", param="served_model_name")
+        names = [module.request.lora_name for module in self.adapter_modules]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise ConfigError(f"lora_modules: {repeated[0]!r} is given twice", param="lora_modules")
         for host in self.allowed_host:
             if not is_pattern(host):
                 message = f"allowed_host={host!r} must be a host name or address without a port, *.NAME, or *"
@@ -137,6 +153,11 @@ class ServerConfig:
             raise ConfigError(
                 "default_chat_template_kwargs must map names to values", param="default_chat_template_kwargs"
             )
+
+    @property
+    def adapter_modules(self) -> list[LoraModule]:
+        """What `lora_modules` says."""
+        return [LoraModule.read(text) for text in self.lora_modules]
 
     @property
     def public_paths(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from jaxserve.core.options.lora_request import Adapter
 from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.server.client_templates import ClientTemplates
 from jaxserve.server.http.error_responses import ApiError
@@ -23,6 +24,14 @@ class ServerStatus(Enum):
     READY = "ready"
     DRAINING = "draining"
     DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What a request runs with. name: in its response. adapter: None: the model alone."""
+
+    name: str
+    adapter: Adapter | None = None
 
 
 @dataclass(slots=True)
@@ -85,14 +94,39 @@ class ServerState:
         ids = [tokenizer.piece_to_id(text) for text in texts]
         return tuple(i for i in ids if i is not None and i in tokenizer.special_ids)
 
-    def model_name(self, requested: str | None) -> str:
-        """The model's name in the response: the requested one, by default the first; unknown names raise `ApiError`
-        with status 404."""
-        if requested is None:
-            return self.model_names[0]
-        if requested not in self.model_names:
-            raise ApiError(404, f"The model `{requested[:200]}` does not exist.", param="model", code="model_not_found")
-        return requested
+    @property
+    def adapters(self) -> list[Adapter]:
+        """The adapters that requests may name; none while the model is being loaded."""
+        return [] if self._engine is None else list(self._engine.adapters)
+
+    def parent(self, adapter: Adapter) -> str:
+        """The name of the model that an adapter belongs to."""
+        modules = (module for module in self.config.adapter_modules if module.request == adapter.request)
+        return next((module.base_model_name for module in modules if module.base_model_name), self.model_names[0])
+
+    def served_model(self, requested: str | None, lora_path: str | None = None) -> ServedModel:
+        """The model that a request names, by default the first name's, or an adapter.
+
+        lora_path: SGLang's field: an adapter by its name, next to the model's. Raises `ApiError` with status 404 for an
+        unknown name, and 400 for two adapters.
+        """
+        model = ServedModel(self.model_names[0]) if requested is None else self._named(requested, "model")
+        if lora_path is None:
+            return model
+        adapted = self._named(lora_path, "lora_path")
+        if adapted.adapter is None:
+            raise ApiError(400, "lora_path must be an adapter's name: leave it out for the model", param="lora_path")
+        if model.adapter not in (None, adapted.adapter):
+            raise ApiError(400, "lora_path and model name two adapters: send one", param="lora_path")
+        return adapted
+
+    def _named(self, name: str, field: str) -> ServedModel:
+        if name in self.model_names:
+            return ServedModel(name)
+        adapter = None if self._engine is None else self._engine.adapters.find(name)
+        if adapter is None:
+            raise ApiError(404, f"The model `{name[:200]}` does not exist.", param=field, code="model_not_found")
+        return ServedModel(name, adapter)
 
     @contextmanager
     def active_request(self) -> Generator[None]:

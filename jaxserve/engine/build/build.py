@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.adapter_reading import make_adapter_store, max_adapter_pages
 from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
@@ -15,6 +16,7 @@ from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_dr
 from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
+from jaxserve.engine.inputs.adapters import Adapters
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
@@ -116,6 +118,7 @@ def assemble(
         config.scheduling_policy, priority_ageing_s=config.priority_ageing_s, tenant_weights=config.tenant_weights
     )
     grammars = None if text.tokenizer is None else Grammars(text.tokenizer, model.vocab_size)
+    adapters = make_adapter_store(config, programs)
     scheduler = Scheduler(
         programs.groups,
         spec.buckets,
@@ -137,6 +140,9 @@ def assemble(
         kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
         matchers=grammars,
+        adapters=adapters,
+        max_loras=config.max_loras if adapters is not None else 0,
+        max_adapter_pages=max_adapter_pages(programs),
     )
     engine = Engine(scheduler, runner, max_rounds=spec.buckets.max_rounds, is_overlapped=config.async_scheduling)
     input_processor = InputProcessor(
@@ -150,6 +156,7 @@ def assemble(
         max_edits=MAX_EDITS,
         seed=config.seed,
         scheduling_fields=policy.fields,
+        adapters=Adapters(adapters, config.max_loras if adapters is not None else 0),
         check_grammar=None if grammars is None else grammars.check,
         clock=engine.clock,
     )

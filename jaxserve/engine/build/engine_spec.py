@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 from jaxserve.core.buckets import Buckets, default_rounds, make_buckets, read_buckets, with_rounds, with_verify
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import INVARIANT, EngineConfig
-from jaxserve.engine.build.adapters import choose_layout
+from jaxserve.engine.build.adapter_reading import choose_layout
 from jaxserve.engine.build.engine_sizes import (
     EngineSizes,
     max_rows_and_tokens,
@@ -107,7 +107,7 @@ def _spec_of(
     specs = with_draft(declare(model, mesh, dtype, packing=packing), None if proposer is None else proposer.weights)
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
     adapters = choose_layout(config, settings)
-    adapter_pages = 0 if adapters is None else adapters.max_blocks * adapters.num_pages * groups.num_groups
+    adapter_pages = 0 if adapters is None else adapters.max_pages * groups.num_groups
     sizes = resolve(
         config,
         max_position=model.max_position,

@@ -10,10 +10,12 @@ import numpy as np
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.kv_policy_config import MAX_STREAM_TOKENS
+from jaxserve.core.options.lora_request import Adapter, LoRARequest
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.options.structured_outputs import PARAM, StructuredOutputsParams
 from jaxserve.core.request import Request
+from jaxserve.engine.inputs.adapters import Adapters
 from jaxserve.engine.inputs.per_prompt import name_of, named
 from jaxserve.engine.inputs.prompt import Prompt, token_ids
 from jaxserve.text.tokenizer import Tokenizer, check_unicode
@@ -29,9 +31,9 @@ class InputProcessor:
     has_kv_policy, has_drafts: of the engine; a request may do without. scheduling_fields: the fields of
     `SchedulingOptions` that the engine's scheduling policy reads; the others must have their defaults, time limits
     excepted. check_grammar: raises `RequestError` for a form of the output that cannot be kept to; it may block for
-    seconds, so servers make requests with a form in a thread; None: no form is kept to. clock: the engine's, in
-    seconds. num_arrived: requests that were numbered so far; seeds of requests without one follow from `seed` and this
-    number.
+    seconds, so servers make requests with a form in a thread; None: no form is kept to. adapters: those that requests
+    may name. clock: the engine's, in seconds. num_arrived: requests that were numbered so far; seeds of requests
+    without one follow from `seed` and this number.
 
     A request is made in any thread, without a number. Requests are numbered in the order of their admission, so a
     refused request leaves no trace in the seeds of others.
@@ -48,6 +50,7 @@ class InputProcessor:
     has_drafts: bool = False
     scheduling_fields: tuple[str, ...] = ()
     check_grammar: Callable[[StructuredOutputsParams], None] | None = None
+    adapters: Adapters = field(default_factory=Adapters)
     clock: Callable[[], float] = time.monotonic
     num_arrived: int = 0
     _prefill_only_numbers: Iterator[int] = field(default_factory=itertools.count, init=False)  # thread-safe
@@ -60,15 +63,17 @@ class InputProcessor:
         params: SequenceOf[SamplingParams] | None,
         scheduling: SequenceOf[SchedulingOptions] | None = None,
         *,
+        lora_requests: SequenceOf[LoRARequest | Adapter | None] | None = None,
         pooling: str | None = None,
         arrival_s: float | None = None,
         noun: str = "prompt",
     ) -> list[Request]:
         """A checked request for each prompt, not numbered yet; all texts are encoded in one call.
 
-        params, scheduling: one per prompt. params None: nothing is drawn, and `pooling` says which hidden states are
-        asked for. arrival_s: time of arrival on the clock, by default now. Raises `RequestError`, which names the
-        prompt as `noun` and its index where there are several.
+        params, scheduling, lora_requests: one per prompt. params None: nothing is drawn, and `pooling` says which
+        hidden states are asked for. Adapters that are not registered yet are, once all else is checked, which blocks
+        while their files are read. arrival_s: time of arrival on the clock, by default now. Raises `RequestError`,
+        which names the prompt as `noun` and its index where there are several.
         """
         arrival_s, requests = self.clock() if arrival_s is None else arrival_s, list[Request]()
         for i, (prompt, ids) in enumerate(zip(prompts, token_ids(prompts, self.tokenizer), strict=True)):
@@ -88,7 +93,14 @@ class InputProcessor:
                         arrival_s=arrival_s,
                     )
             requests.append(request)
-        return requests
+        return requests if lora_requests is None else self.with_adapters(requests, lora_requests)
+
+    def with_adapters(
+        self, requests: SequenceOf[Request], lora_requests: SequenceOf[LoRARequest | Adapter | None]
+    ) -> list[Request]:
+        """The requests with their adapters, as `Adapters.of` finds them; blocks and raises as that does."""
+        pairs = zip(requests, self.adapters.of(lora_requests), strict=True)
+        return [request if adapter is None else replace(request, adapter=adapter) for request, adapter in pairs]
 
     def make(
         self,

@@ -54,6 +54,7 @@ class OutputStream:
             finished=all(position.has_end for position in self._positions),
             num_cached_tokens=state.samples[0].sequence.num_cached_tokens or 0,
             metrics=replace(state.metrics, started_s=state.samples[0].sequence.started_s),
+            lora_request=state.request.lora_request,
         )
 
     def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
@@ -105,6 +106,7 @@ def _completion(
         logprobs=logprobs,
         finish_reason=sequence.finish_reason,
         stop_reason=sequence.stop_reason,
+        lora_request=sequence.request.lora_request,
     )
 
 

@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Any, Unpack, cast
 
 from jaxserve.core.errors import EngineDeadError, RequestError
+from jaxserve.core.options.lora_request import Adapter, LoRARequest
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
 from jaxserve.core.request import Request
+from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.chat_renderer import ChatOptions, ChatRenderer
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.per_prompt import scheduling_for
@@ -31,7 +33,7 @@ from jaxserve.scheduler.stats import SchedulerStats
 
 MAX_INLINE_CHARS = 2048  # or tokens, which are read, encoded and checked within a millisecond
 REQUEST_SIZE = 100  # making a request takes as long as reading so many characters
-NUM_GRAMMAR_THREADS = 32  # they wait for grammars to be compiled, which is done elsewhere
+NUM_WAITING_THREADS = 32  # they wait for grammars that are compiled elsewhere, and for the files of adapters
 
 
 class EngineClient:
@@ -42,7 +44,7 @@ class EngineClient:
     The engine's thread ends by `close`, or when nothing refers to the client any more.
 
     info: what does not change. metrics: counters since the client was made, readable from any thread. tokenizer,
-    detokenizer: None where the model has no tokenizer.
+    detokenizer: None where the model has no tokenizer. adapters: to load and unload them, from any thread.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class EngineClient:
         self._engine, self._inputs, self._chats = outputs.engine, inputs, chats
         self._thread = EngineThread(outputs, inputs)
         self._num_keys = 0
-        self._grammar_threads = ThreadPoolExecutor(NUM_GRAMMAR_THREADS, "grammar")
+        self._waiting_threads = ThreadPoolExecutor(NUM_WAITING_THREADS, "waiting")
         self.info = engine_info(outputs.engine.scheduler, chats.template, generation_config)
         self.metrics: EngineMetrics = self._thread.metrics
+        self.adapters = inputs.adapters
         self.tokenizer, self.detokenizer = inputs.tokenizer, outputs.detokenizer
         weakref.finalize(self, self._thread.close).atexit = False  # `EngineThread` has its own atexit handler
 
@@ -77,14 +80,16 @@ class EngineClient:
         *,
         wants_pieces: bool,
         arrival_s: float | None = None,
+        lora_request: LoRARequest | Adapter | None = None,
         **scheduling: Unpack[SchedulingKwargs],
     ) -> ResultStream[RequestOutput]:
         """Admit prompts, each a `Prompt` or in any form that `LLM.generate` takes.
 
         wants_pieces: results come piece by piece, as those of `LLM.stream`. arrival_s: when the call came, by `now`.
-        Raises RequestError, QueueFullError and EngineDeadError; nothing has happened then.
+        lora_request: the adapter of all prompts; one that is not registered yet is, in a thread. Raises RequestError,
+        QueueFullError and EngineDeadError; nothing has happened then.
         """
-        return await self._submit(prompts, params, scheduling, arrival_s, wants_pieces=wants_pieces)
+        return await self._submit(prompts, params, scheduling, arrival_s, lora_request, wants_pieces=wants_pieces)
 
     async def embed(
         self,
@@ -93,12 +98,13 @@ class EngineClient:
         pooling: str = "mean",
         normalize: bool = True,
         arrival_s: float | None = None,
+        lora_request: LoRARequest | Adapter | None = None,
         **scheduling: Unpack[SchedulingKwargs],
     ) -> list[EmbeddingRequestOutput]:
         """A vector for each prompt, as `LLM.embed` makes them; raises as `generate`, and LateError after a deadline."""
         check_pooling(pooling)
         results: ResultStream[EmbeddingRequestOutput] = await self._submit(
-            prompts, None, scheduling, arrival_s, pooling=pooling, is_normalized=normalize
+            prompts, None, scheduling, arrival_s, lora_request, pooling=pooling, is_normalized=normalize
         )
         try:
             found = dict([await results.next_indexed() for _ in prompts])
@@ -140,7 +146,7 @@ class EngineClient:
     async def close(self) -> None:
         """End the engine's thread; running requests raise EngineDeadError. May be called again."""
         await asyncio.to_thread(self._thread.close)
-        self._grammar_threads.shutdown(wait=False)
+        self._waiting_threads.shutdown(wait=False)
 
     async def _submit(
         self,
@@ -148,6 +154,7 @@ class EngineClient:
         params: SamplingParams | None,
         scheduling: SchedulingKwargs,
         arrival_s: float | None,
+        lora_request: LoRARequest | Adapter | None,
         *,
         pooling: str | None = None,
         wants_pieces: bool = False,
@@ -160,13 +167,17 @@ class EngineClient:
         self.check_room(1 if params is None else params.num_sequences)
         options, listed = scheduling_for(scheduling, count), None if params is None else [params] * count
         arrival_s = self.now() if arrival_s is None else arrival_s
+        lora_requests = read_lora_requests(lora_request, count)
 
         def make() -> list[Request]:
-            return self._inputs.requests(_read(prompts), listed, options, pooling=pooling, arrival_s=arrival_s)
+            return self._inputs.requests(
+                _read(prompts), listed, options, lora_requests=lora_requests, pooling=pooling, arrival_s=arrival_s
+            )
 
         size, threads = _size(prompts, params), None
-        if params is not None and params.constraint is not None:
-            size, threads = size + MAX_INLINE_CHARS, self._grammar_threads
+        has_form = params is not None and params.constraint is not None
+        if has_form or self.adapters.must_read(lora_requests):
+            size, threads = size + MAX_INLINE_CHARS, self._waiting_threads
         requests = await offload(make, size, MAX_INLINE_CHARS, threads)
         return self._admit(requests, wants_pieces=wants_pieces, is_normalized=is_normalized)
 

@@ -118,6 +118,15 @@ class EngineMetrics:
         """The last `NUM_LAST_STEPS` steps, the oldest first."""
         return [StepSummary.of(record) for record in self._last_steps.copy()]
 
+    def adapter_names(self) -> tuple[list[str], list[str]]:
+        """The adapters of samples that have a slot now, and of those that have none; any thread may call it."""
+        running, waiting = set[str](), set[str]()
+        for sample in self._live.copy():
+            adapter, sequence = sample.state.request.adapter, sample.sequence
+            if adapter is not None and not sequence.is_finished:
+                (running if sequence.slot >= 0 else waiting).add(adapter.name)
+        return sorted(running), sorted(waiting)
+
     def begin(self, state: RequestState) -> None:
         """Record that a request has reached the engine."""
         self._live.update(state.samples)

@@ -12,6 +12,7 @@ from jaxserve.core.outputs import BeamSearchOutput, BeamSearchSequence
 from jaxserve.core.progress_bars import CountBar
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import TokenLogprobs
+from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
 from jaxserve.engine.outputs.output_processor import OutputProcessor
@@ -75,6 +76,7 @@ class BeamSearch:
                     score=score,
                     text=None if detokenizer is None else _text(detokenizer, tokens),
                     finish_reason=reason,
+                    lora_request=self.request.lora_request,
                 )
             )
         return BeamSearchOutput(sequences)
@@ -87,12 +89,13 @@ def beam_search(
     params: BeamSearchParams,
     *,
     max_num_seqs: int,
+    lora_request: Any = None,
     use_tqdm: bool = False,
 ) -> list[BeamSearchOutput]:
     """The likeliest texts after each prompt, in order of the prompts; as many prompts at once as there are slots for.
 
-    max_num_seqs: the engine's slots. Raises `RequestError` naming prompt and parameter before anything runs. An
-    exception meanwhile, an interrupt too, ends these searches and no other request.
+    max_num_seqs: the engine's slots. lora_request: as `LLM.generate` takes it. Raises `RequestError` naming prompt and
+    parameter before anything runs. An exception meanwhile, an interrupt too, ends these searches and no other request.
     """
     given: Any = params
     if not isinstance(given, BeamSearchParams):
@@ -104,7 +107,8 @@ def beam_search(
     sampling = SamplingParams(
         temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos, kv_policy=False
     )
-    requests = admit(outputs, inputs, inputs.requests(read, [sampling] * len(read)))
+    lora_requests = read_lora_requests(lora_request, len(read))
+    requests = admit(outputs, inputs, inputs.requests(read, [sampling] * len(read), lora_requests=lora_requests))
     rules = [
         BeamRules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
         for request in requests

@@ -8,6 +8,7 @@ from jaxserve.core.errors import LateError, RequestError
 from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestMetrics
 from jaxserve.core.row_layout import POOLING
 from jaxserve.core.sequence import Sequence
+from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
 from jaxserve.engine.outputs.output_processor import OutputProcessor
@@ -21,15 +22,17 @@ def embed(
     *,
     pooling: str = "mean",
     normalize: bool = True,
+    lora_request: Any = None,
     use_tqdm: bool = False,
 ) -> list[EmbeddingRequestOutput]:
     """One vector per prompt, in order: the mean over its tokens ("mean") or its last token's hidden state ("last").
 
-    prompts: as `LLM.generate` takes them. normalize: to length 1. Raises `RequestError` naming the prompt before
-    anything runs. Where hidden states are not finite, the vector is not finite either.
+    prompts, lora_request: as `LLM.generate` takes them. normalize: to length 1. Raises `RequestError` naming the prompt
+    before anything runs. Where hidden states are not finite, the vector is not finite either.
     """
     check_pooling(pooling)
-    requests = inputs.requests(read_prompts(prompts), None, pooling=pooling)
+    read = read_prompts(prompts)
+    requests = inputs.requests(read, None, lora_requests=read_lora_requests(lora_request, len(read)), pooling=pooling)
     groups = [([request], len(request.prompt_token_ids)) for request in requests]
     sequences = run_prefill_only(outputs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
     return [embedding_of(sequence, normalize) for sequence in sequences]

@@ -10,6 +10,7 @@ from typing import Any
 from jaxserve.core.outputs import ScoreOutput
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
+from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.per_prompt import named
 from jaxserve.engine.outputs.output_processor import OutputProcessor
@@ -17,11 +18,13 @@ from jaxserve.engine.tasks.prefill_only import run_prefill_only
 from jaxserve.engine.tasks.score_inputs import ScorePair, read_pairs
 
 
-def score(outputs: OutputProcessor, inputs: InputProcessor, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
+def score(
+    outputs: OutputProcessor, inputs: InputProcessor, pairs: Any, *, lora_request: Any = None, use_tqdm: bool = False
+) -> list[ScoreOutput]:
     """Score each (context, continuation), both text or token ids (`read_pairs` cuts text), in their order.
 
-    Raises `RequestError` naming the pair before anything runs. Where logits are not finite, the log-probabilities are
-    NaN.
+    lora_request: one for all pairs, or a list with one or None per pair. Raises `RequestError` naming the pair before
+    anything runs. Where logits are not finite, the log-probabilities are NaN.
     """
     read = read_pairs(inputs.tokenizer, pairs)
     requests: list[Request] = []
@@ -29,10 +32,11 @@ def score(outputs: OutputProcessor, inputs: InputProcessor, pairs: Any, *, use_t
         with named(f"pair {i}", "pairs"):
             ids, start = pair.context + pair.continuation, len(pair.context)
             requests.append(inputs.make_prefill_only(ids, logprobs_start=start))
-    by_context: dict[tuple[int, ...], list[int]] = {}
-    for i, pair in enumerate(read):
-        by_context.setdefault(tuple(pair.context), []).append(i)
-    groups = [([requests[i] for i in members], len(context)) for context, members in by_context.items()]
+    requests = inputs.with_adapters(requests, read_lora_requests(lora_request, len(read), "pair"))
+    by_context: dict[tuple[object, tuple[int, ...]], list[int]] = {}
+    for i, (pair, request) in enumerate(zip(read, requests, strict=True)):
+        by_context.setdefault((request.cache_namespace, tuple(pair.context)), []).append(i)
+    groups = [([requests[i] for i in members], len(context)) for (_, context), members in by_context.items()]
     sequences = run_prefill_only(outputs, groups, noun="pair", title="Scoring", use_tqdm=use_tqdm)
     order = [i for members in by_context.values() for i in members]
     by_pair = dict(zip(order, sequences, strict=True))

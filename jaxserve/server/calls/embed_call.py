@@ -16,8 +16,8 @@ async def embed_call(state: ServerState, body: EmbeddingBody, record: AccessReco
 
     record: receives all outputs.
     """
-    name, arrival_s = state.model_name(body.model), state.engine.now()
+    model, arrival_s = state.served_model(body.model, body.lora_path), state.engine.now()
     state.engine.check_room()
     prompts = await read_inputs(state, body, body.inputs)
-    outputs = await embed_prompts(state, body, prompts, record, arrival_s, normalize=body.normalize)
-    return await offload(lambda: embedding_response(outputs, body, name), num_numbers(outputs), MAX_INLINE_ITEMS)
+    outputs = await embed_prompts(state, body, model.adapter, prompts, record, arrival_s, normalize=body.normalize)
+    return await offload(lambda: embedding_response(outputs, body, model.name), num_numbers(outputs), MAX_INLINE_ITEMS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from jaxserve.core.options.lora_request import Adapter
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput
 from jaxserve.engine.inputs.prompt import Prompt
@@ -24,6 +25,7 @@ async def read_inputs(
 async def embed_prompts(
     state: ServerState,
     body: PooledFields,
+    adapter: Adapter | None,
     prompts: list[Prompt],
     record: AccessRecord,
     arrival_s: float,
@@ -33,7 +35,7 @@ async def embed_prompts(
     """A vector for each prompt, pooled as the body wants; `record` receives all of them."""
     options = SchedulingKwargs(deadline_s=state.config.request_timeout_s)
     outputs = await state.engine.embed(
-        prompts, pooling=body.pooling, normalize=normalize, arrival_s=arrival_s, **options
+        prompts, pooling=body.pooling, normalize=normalize, arrival_s=arrival_s, lora_request=adapter, **options
     )
     for output in outputs:
         record.note(output)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from jaxserve.core.options.lora_request import Adapter
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import RequestOutput
@@ -36,11 +37,12 @@ class ResponseBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GenerationCall:
-    """options: the scheduling options of all prompts. events: how the response is streamed."""
+    """adapter, options: of all prompts. events: how the response is streamed."""
 
     body: GenerationFields
     prompts: list[Prompt]
     params: SamplingParams
+    adapter: Adapter | None
     options: SchedulingKwargs
     response: ResponseBuilder
     events: StreamEvents
@@ -50,7 +52,8 @@ async def completion_call(
     state: ServerState, body: CompletionBody, request_id: str, client: str | None = None
 ) -> GenerationCall:
     """client: its prefix cache is separate from other clients' where the server salts by key."""
-    envelope = Envelope(f"cmpl-{request_id}", state.model_name(body.model))
+    model = state.served_model(body.model, body.lora_path)
+    envelope = Envelope(f"cmpl-{request_id}", model.name)
     others: dict[str, Any] = {"logprobs": body.logprobs}
     if body.echo and body.logprobs is not None:
         others["prompt_logprobs"] = _max_num_logprobs(body.logprobs, body.prompt_logprobs)
@@ -62,12 +65,14 @@ async def completion_call(
     prompts = await read_texts(state, body.prompts, add_special_tokens=body.add_special_tokens, truncation=truncation)
     texts, detokenizer = _token_texts(state, body), state.engine.detokenizer
     response = CompletionResponse(body, envelope, len(prompts), texts, detokenizer)
-    return salted_call(state, body, prompts, params, response, ChunkEvents(response, body, state.config), client)
+    events = ChunkEvents(response, body, state.config)
+    return salted_call(state, body, prompts, params, model.adapter, response, events, client)
 
 
 async def chat_call(state: ServerState, body: ChatBody, request_id: str, client: str | None = None) -> GenerationCall:
     """client: as in `completion_call`."""
-    envelope = Envelope(f"chatcmpl-{request_id}", state.model_name(body.model))
+    model = state.served_model(body.model, body.lora_path)
+    envelope = Envelope(f"chatcmpl-{request_id}", model.name)
     others: dict[str, Any] = {"logprobs": body.top_logprobs if body.logprobs else None}
     if body.max_completion_tokens is not None:
         others["max_tokens"] = body.max_completion_tokens
@@ -87,7 +92,8 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
     start = body.last_content(role) if body.echo else ""
     message = ChatAnswers(body, answers, state.engine.detokenizer, params, role, start)
     response = ChatResponse(body, envelope, _token_texts(state, body), message)
-    return salted_call(state, body, [prompt], params, response, ChunkEvents(response, body, state.config), client)
+    events = ChunkEvents(response, body, state.config)
+    return salted_call(state, body, [prompt], params, model.adapter, response, events, client)
 
 
 def _token_texts(state: ServerState, body: SamplingFields) -> TokenTexts:
@@ -113,6 +119,7 @@ def salted_call(
     body: GenerationFields,
     prompts: list[Prompt],
     params: SamplingParams,
+    adapter: Adapter | None,
     response: ResponseBuilder,
     events: StreamEvents,
     client: str | None,
@@ -122,7 +129,8 @@ def salted_call(
     if client is not None and state.config.salt_by_key:
         salt = client if salt is None else hashlib.sha256(f"{client}/{salt}".encode()).hexdigest()
     salted = [replace(prompt, cache_salt=salt) for prompt in prompts]
-    return GenerationCall(body, salted, params, body.scheduling(state.config.request_timeout_s), response, events)
+    options = body.scheduling(state.config.request_timeout_s)
+    return GenerationCall(body, salted, params, adapter, options, response, events)
 
 
 def _max_num_logprobs(first: int, second: int | None) -> int:

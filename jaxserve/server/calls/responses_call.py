@@ -30,7 +30,7 @@ async def responses_call(
     state: ServerState, body: ResponsesBody, request_id: str, client: str | None = None
 ) -> GenerationCall:
     """client: as in `completion_call`; it sees its own stored responses."""
-    name = state.model_name(body.model)
+    model = state.served_model(body.model, body.lora_path)
     params = await sampling_params_of(state, body, None, body.own_params)
     state.engine.check_room(params.num_sequences)
     with errors_name_flat_tools():
@@ -49,14 +49,14 @@ async def responses_call(
             state.responses.put(client, response, items)
 
     response = GeneratedResponse(
-        ResponseHead(PREFIX + request_id, name, body.echo(params)),
+        ResponseHead(PREFIX + request_id, model.name, body.echo(params)),
         TokenTexts(state.engine.tokenizer, as_ids=False),
         (body.top_logprobs or 0) if body.has_logprobs else None,
         answers,
         _reasoning_tokens(state, answers, prompt, params),
         keep,
     )
-    return salted_call(state, body, [prompt], params, response, response, client)
+    return salted_call(state, body, [prompt], params, model.adapter, response, response, client)
 
 
 def _items(state: ServerState, body: ResponsesBody, request_id: str, client: str | None) -> list[Item]:

@@ -38,7 +38,8 @@ class RunningCall:
 
         arrival_s: the request's arrival time on the engine's clock, by default now.
         """
-        options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, **call.options}
+        options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, "lora_request": call.adapter}
+        options |= call.options
         field = call.body.constraint_field
         with errors_name(field):
             return cls(await state.engine.generate(call.prompts, call.params, **options), field)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jaxserve.core.options.lora_request import Adapter
 from jaxserve.engine.serving.offload import offload
 from jaxserve.server.calls.embed_prompts import embed_prompts, num_numbers, read_inputs
 from jaxserve.server.http.error_responses import errors_name_field
@@ -15,17 +16,19 @@ from jaxserve.server.server_state import ServerState
 
 async def score_call(state: ServerState, body: ScoreBody, record: AccessRecord) -> dict[str, Any]:
     """Scores each pair of texts; an error in one text fails the request. record: receives all outputs."""
-    envelope = Envelope(f"score-{record.request_id}", state.model_name(body.model))
-    first, second = await _embed_sides(state, body, body.names, body.sides, record)
+    model = state.served_model(body.model, body.lora_path)
+    envelope = Envelope(f"score-{record.request_id}", model.name)
+    first, second = await _embed_sides(state, body, model.adapter, body.names, body.sides, record)
     size = num_numbers((*first, *second))
     return await offload(lambda: score_response(first, second, envelope), size, MAX_INLINE_ITEMS)
 
 
 async def rerank_call(state: ServerState, body: RerankBody, record: AccessRecord) -> dict[str, Any]:
     """Ranks documents by their similarity to a query. record: receives all outputs."""
-    envelope = Envelope(f"rerank-{record.request_id}", state.model_name(body.model))
-    texts = body.texts
-    (query,), documents = await _embed_sides(state, body, ("query", "documents"), ([body.query], texts), record)
+    model = state.served_model(body.model, body.lora_path)
+    envelope, texts = Envelope(f"rerank-{record.request_id}", model.name), body.texts
+    names, sides = ("query", "documents"), ([body.query], texts)
+    (query,), documents = await _embed_sides(state, body, model.adapter, names, sides, record)
 
     def response() -> dict[str, Any]:
         shown = texts if body.return_documents else None
@@ -37,6 +40,7 @@ async def rerank_call(state: ServerState, body: RerankBody, record: AccessRecord
 async def _embed_sides(
     state: ServerState,
     body: ScoreBody | RerankBody,
+    adapter: Adapter | None,
     names: tuple[str, str],
     sides: tuple[list[str], list[str]],
     record: AccessRecord,
@@ -49,5 +53,5 @@ async def _embed_sides(
         prompts = await read_inputs(state, body, first)
     with errors_name_field(names[1]):
         prompts += await read_inputs(state, body, second)
-        outputs = await embed_prompts(state, body, prompts, record, arrival_s, normalize=True)
+        outputs = await embed_prompts(state, body, adapter, prompts, record, arrival_s, normalize=True)
     return outputs[: len(first)], outputs[len(first) :]

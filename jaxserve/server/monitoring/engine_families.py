@@ -84,10 +84,8 @@ class _EngineFamilies:
         for name, (attribute, text) in HISTOGRAMS.items():
             yield make.histogram(name, text, getattr(metrics, attribute))
         yield make.info("cache_config_info", "Configuration of the KV pool, in labels.", _cache_config(engine))
-        adapters = {"max_lora": "0", "running_lora_adapters": "", "waiting_lora_adapters": ""}
-        yield make.info(
-            "lora_requests_info", "Adapters, in labels; the value is the current time.", adapters, time.time()
-        )
+        text = "Adapters of samples with a slot, and of those without, in labels; the value is the current time."
+        yield make.info("lora_requests_info", text, _adapters(engine), time.time())
 
     def own(self, make: PrometheusFamilies) -> Iterator[Metric]:
         """The metrics that vLLM does not have."""
@@ -107,6 +105,16 @@ class _EngineFamilies:
         )
         text = "Seconds without a finished step while requests run."
         yield make.gauge("engine_stalled_seconds", text, engine.health().stalled_s)
+
+
+def _adapters(engine: EngineClient) -> dict[str, str]:
+    """Their names between commas, as vLLM writes them. max_lora: how many the device holds at once."""
+    running, waiting = engine.metrics.adapter_names()
+    return {
+        "max_lora": str(engine.adapters.max_loras),
+        "running_lora_adapters": ",".join(running),
+        "waiting_lora_adapters": ",".join(waiting),
+    }
 
 
 def _cache_config(engine: EngineClient) -> dict[str, str]:

@@ -54,7 +54,7 @@ async def _generate(
 ) -> Response:
     """The response of an endpoint that generates text."""
     caller = caller_of(request)
-    caller.record.model = state.model_name(body.model)
+    caller.record.model = state.served_model(body.model, body.lora_path).name
     caller.record.request_id = body.request_id or caller.record.request_id
     with errors_name_field(body.prompt_field):
         make = partial(make_call, state, body, caller.record.request_id, caller.client)
@@ -66,7 +66,7 @@ async def _embed(
 ) -> Response:
     """The response of an endpoint that makes vectors of texts."""
     record = caller_of(request).record
-    record.model = state.model_name(body.model)
+    record.model = state.served_model(body.model, body.lora_path).name
     with state.active_request(), errors_name_field(body.prompt_field):
         response = await unless_disconnected(request, make_response(state, body, record))
         return await offloaded_json(lambda: response, _num_items(response))

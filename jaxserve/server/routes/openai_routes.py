@@ -14,7 +14,7 @@ from jaxserve.server.openai.requests.base_body import Body
 from jaxserve.server.openai.schemas.others import Model, ModelList
 from jaxserve.server.routes.description import describe
 from jaxserve.server.routes.endpoints import ENDPOINTS, Endpoint, read_any
-from jaxserve.server.server_state import ServerState
+from jaxserve.server.server_state import ServedModel, ServerState
 
 Route = Callable[[Request], Awaitable[Response]]
 
@@ -50,13 +50,14 @@ def routes(state: ServerState) -> APIRouter:
 
     @router.get("/v1/models", **describe(ModelList, statuses=(503,)))
     async def models() -> Response:
-        """The one model, under each of its names."""
-        return Json({"object": "list", "data": [_model(state, name) for name in state.model_names]})
+        """The one model, under each of its names, and its adapters."""
+        served = [*map(ServedModel, state.model_names), *(ServedModel(each.name, each) for each in state.adapters)]
+        return Json({"object": "list", "data": [_model(state, model) for model in served]})
 
     @router.get("/v1/models/{name:path}", **describe(Model, statuses=(404, 503)))
     async def model(name: str) -> Response:
-        """The model under one of its names."""
-        return Json(_model(state, state.model_name(name)))
+        """The model under one of its names, or an adapter."""
+        return Json(_model(state, state.served_model(name)))
 
     return router
 
@@ -75,13 +76,14 @@ async def _respond(state: ServerState, request: Request, endpoint: Endpoint, bod
     return response
 
 
-def _model(state: ServerState, name: str) -> dict[str, Any]:
+def _model(state: ServerState, model: ServedModel) -> dict[str, Any]:
+    adapter = model.adapter
     return {
-        "id": name,
+        "id": model.name,
         "object": "model",
         "created": state.created,
         "owned_by": "jaxserve",
-        "root": state.model_names[0],
-        "parent": None,
+        "root": state.model_names[0] if adapter is None else adapter.request.lora_path,
+        "parent": None if adapter is None else state.parent(adapter),
         "max_model_len": state.max_model_len,
     }

@@ -24,7 +24,7 @@ def routes(state: ServerState) -> APIRouter:
     async def tokenize(request: Request) -> Response:
         """Token ids of a prompt, or of the prompt that the chat template makes of messages."""
         body = await read_body(request, TokenizeBody.read, state.config)
-        state.model_name(body.model)
+        state.served_model(body.model)
         adds = body.adds_special_tokens
         if body.prompt is not None:
             (ids,) = await encode_texts(state, [body.prompt], add_special_tokens=adds)
@@ -44,7 +44,7 @@ def routes(state: ServerState) -> APIRouter:
     async def detokenize(request: Request) -> Response:
         """The text of token ids, special tokens included."""
         body = await read_body(request, DetokenizeBody.read, state.config)
-        state.model_name(body.model)
+        state.served_model(body.model)
         tokenizer = tokenizer_of(state)
         vocab_size = state.engine.info.vocab_size
         return await offloaded_json(lambda: {"prompt": _text(tokenizer, body.tokens, vocab_size)}, len(body.tokens))

@@ -13,6 +13,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.engine.build.build import EngineParts
 from jaxserve.engine.build.model_text import ModelText
+from jaxserve.engine.inputs.adapters import Adapters
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.loop.engine import Engine
@@ -90,6 +91,7 @@ def fake_llm(
     check_grammar: Callable[[StructuredOutputsParams], None] | None = None,
     max_model_len: int = MAX_MODEL_LEN,
     matchers: GrammarMatchers | None = None,
+    adapters: Adapters | None = None,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = tokenizer or _tokenizer()
@@ -132,6 +134,7 @@ def fake_llm(
         seed=seed,
         scheduling_fields=order.fields,
         check_grammar=check_grammar,
+        adapters=adapters or Adapters(),
         clock=clock,
     )
     text = ModelText(loaded, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})

@@ -61,11 +61,13 @@ class StreamOptions(Body):
 class GenerationFields(Body):
     """Ranges that are not given here are checked by `SamplingParams` and `SchedulingOptions`.
 
-    format_field: OpenAI's field for the form of the output, by which errors call it.
+    format_field: OpenAI's field for the form of the output, by which errors call it. lora_path: SGLang's field for an
+    adapter, by its name.
     """
 
     format_field: ClassVar[str] = FORMAT
     model: str | None = None
+    lora_path: str | None = None
     temperature: float | None = Field(None, ge=0, le=MAX_TEMPERATURE)
     top_p: float | None = None
     top_k: int | None = None

@@ -49,7 +49,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "stop_regex": ([],),
     "separate_reasoning": (True, False),
     "stream_reasoning": (True,),
-    "lora_path": (),
     "session_params": (),
     "return_hidden_states": (False,),
     "custom_logit_processor": (),
@@ -113,6 +112,7 @@ _INSTEAD = {
     "use return_token_ids": "return_tokens",
     "use cache_salt": "extra_key",
     "beams are searched in Python, by LLM.beam_search": "use_beam_search length_penalty",
+    "name the adapter as the model": "lora_request lora",
     "some templates take chat_template_kwargs for it": "documents",
 }
 INSTEAD: Mapping[str, str] = {name: hint for hint, names in _INSTEAD.items() for name in names.split()}

@@ -23,14 +23,15 @@ class EmbeddingResponse(Answer):
 
 
 class Model(Answer):
-    """root: the model's first name. max_model_len: tokens of a prompt and its output together."""
+    """root: the model's first name, or an adapter's path. parent: of an adapter, a name of its model. max_model_len:
+    tokens of a prompt and its output together."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
     root: str
-    parent: None
+    parent: str | None
     max_model_len: int
 
 

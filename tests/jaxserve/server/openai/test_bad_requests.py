@@ -188,7 +188,7 @@ def test_an_unsupported_field_says_what_to_use_instead(client):
         "grammar_lazy": (True, "use structured_outputs with a structural_tag"),
         "guided_decoding_backend": ("xgrammar", "llguidance is the only one here"),
         "n_probs": (5, "use logprobs"),
-        "lora_path": ("x", "leave it out"),
+        "lora": ([{"id": 0, "scale": 1.0}], "name the adapter as the model"),
     }
     for path in PATHS:
         for name, (value, hint) in expected.items():

@@ -158,7 +158,8 @@ def test_keys_are_described():
 
 def test_a_server_without_keys_describes_those_of_the_admin_alone(described):
     secured = {path for path, methods in described["paths"].items() for each in methods.values() if "security" in each}
-    assert secured == {"/reset_prefix_cache", "/start_profile", "/stop_profile"}
+    adapters = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}
+    assert secured == {"/reset_prefix_cache", "/start_profile", "/stop_profile", *adapters}
 
 
 def test_no_description_of_fastapi_s_own_errors_is_left(described):

@@ -12,8 +12,8 @@ from jaxserve.core.options.lora_request import LoRARequest
 from jaxserve.lora.adapter_store import AdapterStore
 from jaxserve.lora.pack_adapter import DevicePart, PackTarget, pack_adapter
 from jaxserve.lora.packed_adapter import PackedAdapter
-from jaxserve.models.adapters import adapter_layout
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.layer_adapters import adapter_layout
 from jaxserve.models.model_settings import Settings
 from jaxserve.runner.programs.programs import Programs
 from pallas_kernels.lora_matmul.adapter_layout import AdapterLayout
@@ -27,6 +27,12 @@ def choose_layout(config: EngineConfig, settings: Settings) -> AdapterLayout | N
     return adapter_layout(
         settings.config, settings.mesh, kv, max_rank=config.max_lora_rank, num_places=config.max_loras
     )
+
+
+def max_adapter_pages(programs: Programs) -> int:
+    """Pages of an adapter of the highest rank, in all KV groups; 0 where there are no adapters."""
+    layout = programs.settings.adapters
+    return 0 if layout is None else layout.max_pages * programs.groups.num_groups
 
 
 def make_adapter_store(config: EngineConfig, programs: Programs) -> AdapterStore | None:
