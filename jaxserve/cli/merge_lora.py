@@ -19,7 +19,7 @@ def run(argv: list[str]) -> int:
     from checkpoints.sources import resolve
     from jaxserve.convert.convert_model import ConversionTarget, convert
     from jaxserve.core.progress_bars import LoadBar
-    from jaxserve.engine.build.adapters import matrix_shapes
+    from jaxserve.engine.build.adapter_reading import matrix_shapes
     from jaxserve.runner.load_weights import read_config
 
     source = resolve(args.model, cache_dir=args.cache_dir, revision=args.revision)

@@ -27,7 +27,7 @@ from jaxserve.convert.hessians import InputSums
 from jaxserve.convert.merged_leaves import MergedLeaves, adapter_digest
 from jaxserve.convert.output_dir import prepare
 from jaxserve.core.hardware.mesh import abstract_mesh
-from jaxserve.engine.build.adapters import matrix_shapes
+from jaxserve.engine.build.adapter_reading import matrix_shapes
 from jaxserve.engine.build.hf_files import SMALL_FILES, export_source
 from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.models.config.model_config import ModelConfig

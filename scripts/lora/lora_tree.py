@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from checkpoints.adapters.low_rank import AdapterWeights, LowRank
-from jaxserve.engine.build.adapters import matrix_shapes
+from jaxserve.engine.build.adapter_reading import matrix_shapes
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params
 

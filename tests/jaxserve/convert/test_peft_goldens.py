@@ -14,7 +14,7 @@ from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from jaxserve import pure
 from jaxserve.cli.main import main
-from jaxserve.engine.build.adapters import matrix_shapes
+from jaxserve.engine.build.adapter_reading import matrix_shapes
 from jaxserve.runner.load_weights import read_config
 from tests.support.golden_data import FOLDER, checkpoint, goldens
 

@@ -12,7 +12,7 @@ from checkpoints.adapters.write_adapter import write_adapter
 from jaxserve import pure
 from jaxserve.cli.main import main
 from jaxserve.core.errors import ConfigError
-from jaxserve.engine.build.adapters import matrix_shapes
+from jaxserve.engine.build.adapter_reading import matrix_shapes
 from scripts.lora.lora_tree import PARTS, draw, exported, merged
 from scripts.lora.train_lora import learned, train_lora
 from tests.support.golden_data import checkpoint
