@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from checkpoints.adapters.adapter_config import CONFIG
-from checkpoints.errors import SourceError
+from checkpoints.errors import SourceError, reason_of
 from checkpoints.fetch import gcs_bucket, hf_hub
 from checkpoints.fetch.download_cache import check_size
 from checkpoints.sources import hub_repo
@@ -18,14 +18,20 @@ def find_adapter(source: str, *, max_bytes: int, cache_dir: Path | None = None, 
 
     max_bytes: of its file of weights; a larger one is not fetched. cache_dir, token: see `sources.resolve`.
     """
-    folder = Path(source).expanduser()
-    if not source or not folder.exists():
-        if source.startswith(gcs_bucket.SCHEME):
-            folder = gcs_bucket.fetch_files(source, FILES, cache_dir, max_bytes)
-        elif (repo := hub_repo(source)) is not None:
-            folder = hf_hub.fetch_files(repo, FILES, cache_dir, token, max_bytes)
-        else:
-            raise SourceError(f"{source!r} is not the name of an adapter; name {_FORMS}")
+    try:
+        folder = Path(source).expanduser()
+        if source and folder.exists():
+            return _checked(source, folder, max_bytes)
+    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that may not be read
+        raise SourceError(f"{source[:200]!r} cannot be read ({reason_of(error)}); name {_FORMS}") from error
+    if source.startswith(gcs_bucket.SCHEME):
+        return _checked(source, gcs_bucket.fetch_files(source, FILES, cache_dir, max_bytes), max_bytes)
+    if (repo := hub_repo(source)) is not None:
+        return _checked(source, hf_hub.fetch_files(repo, FILES, cache_dir, token, max_bytes), max_bytes)
+    raise SourceError(f"{source!r} is not the name of an adapter; name {_FORMS}")
+
+
+def _checked(source: str, folder: Path, max_bytes: int) -> Path:
     if not folder.is_dir():
         raise SourceError(f"{source} is a file; name {_FORMS}")
     for name in FILES:

@@ -12,6 +12,8 @@ twice at a position, and the number of operations is limited:
 import re
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from checkpoints.errors import CheckpointError
 
 _MAX_CHARS, _MAX_DEPTH, _MAX_OPERATIONS = 4000, 20, 500_000
@@ -27,10 +29,11 @@ class NamePatterns:
 
     def __init__(self, names: Sequence[str]) -> None:
         text = "\n" + "".join(f"{name}\n" for name in names)
-        masks: dict[str, int] = {}
-        for character in set(text):
-            bits = bytes(other == character for other in reversed(text))
-            masks[character] = int(bits.translate(_BINARY), 2)
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        masks = {
+            chr(code): int.from_bytes(np.packbits(codes == code, bitorder="little").tobytes(), "little")
+            for code in np.unique(codes)
+        }
         self._ends: dict[int, str] = {}
         self._starts = end = 0
         for name in names:
@@ -84,9 +87,6 @@ class NamePatterns:
         self._num_left -= 1
         if self._num_left < 0:
             raise CheckpointError("its expressions take too long to match")
-
-
-_BINARY = bytes.maketrans(b"\0\1", b"01")
 
 
 class _Parser:

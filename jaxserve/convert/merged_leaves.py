@@ -31,10 +31,12 @@ class MergedLeaves:
             return values
         layer = layer_number(part)
         for rule in self._rules:
-            added = self._added(layer, rule.tensor_name(layer)) if rule.leaf(layer) == part.leaves[name] else None
-            for run in () if added is None else rule.runs(layer, (1, *values.shape)):
-                rows = values[run.lead[1:]][run.target : run.target + run.num_rows]
-                rows += added[run.source : run.source + run.num_rows]
+            if rule.leaf(layer) != part.leaves[name]:
+                continue
+            if (added := self._added(layer, rule.tensor_name(layer))) is not None:
+                for run in rule.runs(layer, (1, *values.shape)):
+                    rows = values[run.lead[1:]][run.target : run.target + run.num_rows]
+                    rows += added[run.source : run.source + run.num_rows]
         return values
 
     def _added(self, layer: int, tensor: str) -> Float32[np.ndarray, "out in"] | None:

@@ -41,9 +41,15 @@ def test_a_folder_without_its_files_is_refused(removed, added, reason, tmp_path)
         find(tmp_path)
 
 
-@pytest.mark.parametrize("source", ["nonsense", "", "a/b/c", "../x", "smollm2-135m-instruct", "pypi:a==1"])
+@pytest.mark.parametrize("source", ["nonsense", "", "a\0b", "a/b/c", "../x", "smollm2-135m-instruct", "pypi:a==1"])
 def test_what_names_no_adapter_is_answered_with_all_that_would(source):
     with pytest.raises(SourceError, match=r"is not the name of an adapter; name a folder .* gs://.* Hugging Face id"):
+        find(source)
+
+
+@pytest.mark.parametrize("source", ["~nobody-of-this-name/x", "x" * 5000])
+def test_a_path_that_cannot_be_read_is_a_mistake(source):
+    with pytest.raises(SourceError, match="cannot be read"):
         find(source)
 
 
