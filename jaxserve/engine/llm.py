@@ -12,7 +12,7 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput, ScoreOutput
 from jaxserve.core.request import Request
-from jaxserve.engine.inputs.adapters import read_lora_requests
+from jaxserve.engine.inputs.request_adapters import read_lora_requests
 from jaxserve.engine.inputs.chat_renderer import (
     CHAT_PARAMS,
     ChatCallOptions,

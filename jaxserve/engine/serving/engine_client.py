@@ -14,7 +14,7 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
 from jaxserve.core.request import Request
-from jaxserve.engine.inputs.adapters import read_lora_requests
+from jaxserve.engine.inputs.request_adapters import read_lora_requests
 from jaxserve.engine.inputs.chat_renderer import ChatOptions, ChatRenderer
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.per_prompt import scheduling_for

@@ -13,7 +13,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.engine.build.build import EngineParts
 from jaxserve.engine.build.model_text import ModelText
-from jaxserve.engine.inputs.adapters import Adapters
+from jaxserve.engine.inputs.request_adapters import Adapters
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.loop.engine import Engine
