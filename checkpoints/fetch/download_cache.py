@@ -49,6 +49,12 @@ def exclusive(item: Path) -> Generator[Path]:
             shutil.rmtree(workspace, ignore_errors=True)
 
 
+def check_size(what: str, num_bytes: int, max_bytes: int) -> None:
+    """Raises `SourceError` for a file of more bytes than such a file can have."""
+    if num_bytes > max_bytes:
+        raise SourceError(f"{what} has {num_bytes} bytes; one that fits the model has at most {max_bytes}")
+
+
 def check_space(folder: Path, num_bytes: int, what: str) -> None:
     """Raises `SourceError` where the disk has less free space than `num_bytes`."""
     free = shutil.disk_usage(folder).free

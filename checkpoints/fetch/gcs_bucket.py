@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +17,7 @@ from threading import Event
 from typing import Any
 
 from checkpoints.errors import SourceError, reason_of
-from checkpoints.fetch.download_cache import cache_folder, check_space, exclusive
+from checkpoints.fetch.download_cache import cache_folder, check_size, check_space, exclusive
 from checkpoints.formats.atomic_files import whole_file
 from checkpoints.formats.orbax_folder import FOLDER as ORBAX
 
@@ -49,20 +49,43 @@ class _Remote:
 
 def fetch(url: str, cache_dir: Path | None) -> Path:
     """The copy of the folder or file `url` in the cache, after an update."""
+    url = url.rstrip("/")
+    item, remote = _updated(url, url, cache_dir, _remote)
+    return item / remote[0].name if url.endswith(_WEIGHTS) else item
+
+
+def fetch_files(url: str, names: Sequence[str], cache_dir: Path | None, max_bytes: int) -> Path:
+    """The copy of the folder `url` with these of its files, none of which may have more than `max_bytes`."""
+
+    def remote(url: str) -> list[_Remote]:
+        from etils import epath  # pyright: ignore[reportMissingTypeStubs]
+
+        files = [_described(epath.Path(url) / name, name) for name in names]
+        for file in files:
+            check_size(str(file.path), file.num_bytes, max_bytes)
+        return files
+
+    url = url.rstrip("/")
+    return _updated(url, " ".join((url, *names)), cache_dir, remote)[0]
+
+
+def _updated(
+    url: str, key: str, cache_dir: Path | None, list_files: Callable[[str], list[_Remote]]
+) -> tuple[Path, list[_Remote]]:
+    """The folder in the cache, one for each key, and the files that were listed, which it now holds."""
     if not _URL.fullmatch(url) or {".", ".."} & set(url.split("/")):
         raise SourceError(f"{url!r} must read gs://BUCKET/FOLDER or gs://BUCKET/FOLDER/FILE.gguf")
-    url = url.rstrip("/")
     last = re.sub(r"[^A-Za-z0-9_.-]", "_", url.rpartition("/")[2])
-    item = cache_folder(cache_dir) / "gs" / f"{last}-{sha256(url.encode()).hexdigest()[:16]}"
+    item = cache_folder(cache_dir) / "gs" / f"{last}-{sha256(key.encode()).hexdigest()[:16]}"
     try:
-        remote = _remote(url)
+        remote = list_files(url)
         with exclusive(item) as workspace:
             _update(item, remote, workspace, url)
     except SourceError:
         raise
     except Exception as error:  # from etils, the storage and HTTP libraries below it, and the system
         raise SourceError(_explain(error, url)) from error
-    return item / remote[0].name if url.endswith(_WEIGHTS) else item
+    return item, remote
 
 
 def _remote(url: str) -> list[_Remote]:

@@ -1,9 +1,11 @@
 """Host: models of the Hugging Face hub, through its client library: HF_HOME, HF_TOKEN and HF_HUB_OFFLINE apply."""
 
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 
 from checkpoints.errors import SourceError, reason_of
+from checkpoints.fetch.download_cache import check_size
 
 _PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "*.tiktoken", "merges.txt", "vocab.txt"]
 SMALL_FILES = ["*.json", "*.jinja"]
@@ -34,6 +36,22 @@ def fetch(repo: str, file: str | None, cache_dir: Path | None, revision: str | N
         raise
     except Exception as error:  # from the client, its HTTP library and the system
         raise SourceError(explain(error, repo, revision)) from error
+
+
+def fetch_files(repo: str, files: Sequence[str], cache_dir: Path | None, token: str | None, max_bytes: int) -> Path:
+    """The folder of the snapshot with these files, none of which may have more than `max_bytes`."""
+    import huggingface_hub as client
+    from huggingface_hub.constants import is_offline_mode
+
+    try:
+        if not is_offline_mode():
+            for found in client.HfApi(token=token).get_paths_info(repo, list(files)):
+                check_size(f"{repo}/{found.path}", getattr(found, "size", 0), max_bytes)
+        return snapshot(repo, list(files), cache_dir, None, token)
+    except SourceError:
+        raise
+    except Exception as error:  # from the client, its HTTP library and the system
+        raise SourceError(explain(error, repo, None)) from error
 
 
 def fetch_small_files(repo: str) -> Path:

@@ -96,14 +96,14 @@ class DeviceOps:
 
     def _load_adapters(self, state: DeviceState, loads: list[AdapterLoad]) -> DeviceState:
         for load in loads:
-            place, table = np.int32(load.place), load.table.astype(np.int32)
-            whole = np.zeros(self._programs.adapter_table[1:], np.int32)
-            whole[: len(table)] = table
+            assert self._programs.adapter_table is not None
+            place, table = np.int32(load.place), np.zeros(self._programs.adapter_table[1:], np.int32)
+            table[: len(load.table)] = load.table
             for part in _parts(len(load.pages), TRANSFER_PAGES):
                 content = load.content[:, part]
                 content = np.pad(content, [(0, 0), (0, TRANSFER_PAGES - content.shape[1]), *[(0, 0)] * 3])
                 pages = _padded(load.pages[part], TRANSFER_PAGES, 0)
-                state = self._run(self._programs.load_adapter, state, pages, content, place, whole)
+                state = self._run(self._programs.load_adapter, state, pages, content, place, table)
         return state
 
     def _fork(self, state: DeviceState, all_forks: list[Forks]) -> DeviceState:

@@ -99,5 +99,10 @@ class AdapterLayout:
         """Rank blocks of the highest rank."""
         return -(-self.max_rank // RANKS)
 
+    @property
+    def max_pages(self) -> int:
+        """Of an adapter of the highest rank, of one KV group."""
+        return self.max_blocks * self.num_pages
+
     def _rows(self, size: int) -> int:
         return -(-size // self.width) * RANKS

@@ -29,6 +29,12 @@ def choose_layout(config: EngineConfig, settings: Settings) -> AdapterLayout | N
     )
 
 
+def max_adapter_pages(programs: Programs) -> int:
+    """Pages of an adapter of the highest rank, in all KV groups; 0 where there are no adapters."""
+    layout = programs.settings.adapters
+    return 0 if layout is None else layout.max_pages * programs.groups.num_groups
+
+
 def make_adapter_store(config: EngineConfig, programs: Programs) -> AdapterStore | None:
     """The adapters of an engine; None where it has none."""
     if programs.settings.adapters is None:

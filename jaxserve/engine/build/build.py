@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.adapters import make_adapter_store, max_adapter_pages
 from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
@@ -18,6 +19,7 @@ from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
+from jaxserve.lora.adapter_store import AdapterStore
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS
@@ -40,6 +42,7 @@ class EngineParts:
     """Everything that `LLM` drives.
 
     model: as it runs, its rotary embeddings chosen for the context. described: as the checkpoint describes it.
+    adapters: None: requests may have none.
     """
 
     engine: Engine
@@ -49,6 +52,7 @@ class EngineParts:
     described: ModelConfig
     text: ModelText
     input_processor: InputProcessor
+    adapters: AdapterStore | None = None
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -116,6 +120,7 @@ def assemble(
         config.scheduling_policy, priority_ageing_s=config.priority_ageing_s, tenant_weights=config.tenant_weights
     )
     grammars = None if text.tokenizer is None else Grammars(text.tokenizer, model.vocab_size)
+    adapters = make_adapter_store(config, programs)
     scheduler = Scheduler(
         programs.groups,
         spec.buckets,
@@ -137,6 +142,9 @@ def assemble(
         kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
         matchers=grammars,
+        adapters=adapters,
+        max_loras=config.max_loras if adapters is not None else 0,
+        max_adapter_pages=max_adapter_pages(programs),
     )
     engine = Engine(scheduler, runner, max_rounds=spec.buckets.max_rounds, is_overlapped=config.async_scheduling)
     input_processor = InputProcessor(
@@ -153,4 +161,4 @@ def assemble(
         check_grammar=None if grammars is None else grammars.check,
         clock=engine.clock,
     )
-    return EngineParts(engine, runner, spec, model, described, text, input_processor)
+    return EngineParts(engine, runner, spec, model, described, text, input_processor, adapters)

@@ -107,7 +107,7 @@ def _spec_of(
     specs = with_draft(declare(model, mesh, dtype, packing=packing), None if proposer is None else proposer.weights)
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
     adapters = choose_layout(config, settings)
-    adapter_pages = 0 if adapters is None else adapters.max_blocks * adapters.num_pages * groups.num_groups
+    adapter_pages = 0 if adapters is None else adapters.max_pages * groups.num_groups
     sizes = resolve(
         config,
         max_position=model.max_position,
