@@ -17,6 +17,7 @@ from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choos
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.engine.inputs.input_processor import InputProcessor
+from jaxserve.engine.inputs.request_adapters import Adapters
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
 from jaxserve.lora.adapter_store import AdapterStore
@@ -159,6 +160,7 @@ def assemble(
         seed=config.seed,
         scheduling_fields=policy.fields,
         check_grammar=None if grammars is None else grammars.check,
+        adapters=Adapters() if adapters is None else Adapters(adapters, config.max_loras),
         clock=engine.clock,
     )
     return EngineParts(engine, runner, spec, model, described, text, input_processor, adapters)

@@ -121,7 +121,7 @@ def test_tokens_are_those_of_the_model(server):
 def test_the_log_names_the_adapter(server, caplog):
     caplog.set_level("INFO", "jaxserve.requests")
     server.post("/v1/completions", {**BODIES["/v1/completions"], "model": "poet"})
-    until(lambda: [json.loads(record.message)["model"] for record in caplog.records] == ["poet"])
+    until(lambda: "poet" in [json.loads(record.message)["model"] for record in caplog.records])
 
 
 def labels(server):
