@@ -72,7 +72,7 @@ def _throughput(report: dict[str, Any]) -> "Table":
         skew, on_device = workload["adapter_skew"], report["options"].get("max_loras", EngineConfig.max_loras)
         sizes = f"{workload['num_adapters']} of rank {workload['adapter_rank']}, skew {skew:g}"
         table.add_row("adapters", f"{sizes}, {on_device} on the device")
-        table.add_row("adapters copied there", f"{report['adapters_loaded']} times")
+        table.add_row("adapters copied there, warm-up included", str(report["adapters_loaded"]))
     table.add_row("seconds of each pass", ", ".join(f"{s:.2f}" for s in report["elapsed_s"]))
     return table
 
