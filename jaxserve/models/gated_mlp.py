@@ -4,8 +4,8 @@ import jax
 from jaxtyping import Array, Float
 
 from jaxserve.core.hardware.mesh import AnyMesh, num_shards
-from jaxserve.models.adapters import NOTHING, Added
 from jaxserve.models.config.layer_kind import GatedMlp
+from jaxserve.models.layer_adapters import NOTHING, Added
 from jaxserve.models.linear import Linear, Weights
 from jaxserve.models.param_spec import LayerSpecs
 

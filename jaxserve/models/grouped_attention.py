@@ -7,8 +7,8 @@ import jax
 from jaxtyping import Array, Float
 
 from jaxserve.core.hardware.mesh import AnyMesh, num_shards
-from jaxserve.models.adapters import NOTHING, Added
 from jaxserve.models.config.layer_kind import GroupedAttention
+from jaxserve.models.layer_adapters import NOTHING, Added
 from jaxserve.models.linear import Linear, Weights
 from jaxserve.models.param_spec import LayerSpecs
 from jaxserve.models.rms_norm import named_norm

@@ -10,10 +10,10 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from jaxserve.models import gated_mlp, grouped_attention
-from jaxserve.models.adapters import NOTHING, Added, LayerAdapters, added_by
 from jaxserve.models.attention import attend
 from jaxserve.models.config.layer_kind import LayerKind
 from jaxserve.models.context import Context
+from jaxserve.models.layer_adapters import NOTHING, Added, LayerAdapters, added_by
 from jaxserve.models.linear import Weights, at_layer
 from jaxserve.models.param_spec import LayerSpecs
 from jaxserve.models.rms_norm import named_norm

@@ -11,12 +11,12 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jaxserve.core.hardware.mesh import sharding
-from jaxserve.models.adapters import LayerAdapters
 from jaxserve.models.attention import plan_kind
 from jaxserve.models.attention_metadata import of_group
 from jaxserve.models.config.model_config import Layer, ModelConfig, Stack
 from jaxserve.models.context import Context
 from jaxserve.models.layer import run_layer
+from jaxserve.models.layer_adapters import LayerAdapters
 from jaxserve.models.linear import Linear, rows_of, whole
 from jaxserve.models.params import Params
 from jaxserve.models.rms_norm import named_norm

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.adapters import make_adapter_store, max_adapter_pages
+from jaxserve.engine.build.adapter_reading import make_adapter_store, max_adapter_pages
 from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
@@ -16,11 +16,11 @@ from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_dr
 from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
+from jaxserve.engine.inputs.adapters import Adapters
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.request_adapters import Adapters
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
-from jaxserve.lora.adapter_store import AdapterStore
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS
@@ -43,7 +43,6 @@ class EngineParts:
     """Everything that `LLM` drives.
 
     model: as it runs, its rotary embeddings chosen for the context. described: as the checkpoint describes it.
-    adapters: None: requests may have none.
     """
 
     engine: Engine
@@ -53,7 +52,6 @@ class EngineParts:
     described: ModelConfig
     text: ModelText
     input_processor: InputProcessor
-    adapters: AdapterStore | None = None
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -159,8 +157,9 @@ def assemble(
         max_edits=MAX_EDITS,
         seed=config.seed,
         scheduling_fields=policy.fields,
+        adapters=Adapters(adapters, config.max_loras if adapters is not None else 0),
         check_grammar=None if grammars is None else grammars.check,
         adapters=Adapters() if adapters is None else Adapters(adapters, config.max_loras),
         clock=engine.clock,
     )
-    return EngineParts(engine, runner, spec, model, described, text, input_processor, adapters)
+    return EngineParts(engine, runner, spec, model, described, text, input_processor)

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 from jaxserve.core.buckets import Buckets, default_rounds, make_buckets, read_buckets, with_rounds, with_verify
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import INVARIANT, EngineConfig
-from jaxserve.engine.build.adapters import choose_layout
+from jaxserve.engine.build.adapter_reading import choose_layout
 from jaxserve.engine.build.engine_sizes import (
     EngineSizes,
     max_rows_and_tokens,

@@ -12,8 +12,8 @@ from jaxserve.core.options.lora_request import LoRARequest
 from jaxserve.lora.adapter_store import AdapterStore
 from jaxserve.lora.pack_adapter import DevicePart, PackTarget, pack_adapter
 from jaxserve.lora.packed_adapter import PackedAdapter
-from jaxserve.models.adapters import adapter_layout
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.layer_adapters import adapter_layout
 from jaxserve.models.model_settings import Settings
 from jaxserve.runner.programs.programs import Programs
 from pallas_kernels.lora_matmul.adapter_layout import AdapterLayout
