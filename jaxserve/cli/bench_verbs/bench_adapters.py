@@ -47,7 +47,7 @@ def with_adapters(
     folder: empty, gets their files; it must stay while the engine runs.
     """
     from jaxserve.bench.offline.random_adapters import AdaptedWorkloads, RandomAdapters
-    from jaxserve.engine.build.adapters import matrix_shapes
+    from jaxserve.engine.build.adapter_reading import matrix_shapes
 
     adapters = RandomAdapters(args.num_adapters, args.adapter_rank or DEFAULT_RANK, args.adapter_skew or 0.0, args.seed)
     model = llm.parts.model

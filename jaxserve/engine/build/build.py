@@ -16,7 +16,6 @@ from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_dr
 from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
-from jaxserve.engine.inputs.adapters import Adapters
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.request_adapters import Adapters
 from jaxserve.engine.loop.engine import Engine
@@ -159,7 +158,6 @@ def assemble(
         scheduling_fields=policy.fields,
         adapters=Adapters(adapters, config.max_loras if adapters is not None else 0),
         check_grammar=None if grammars is None else grammars.check,
-        adapters=Adapters() if adapters is None else Adapters(adapters, config.max_loras),
         clock=engine.clock,
     )
     return EngineParts(engine, runner, spec, model, described, text, input_processor)
