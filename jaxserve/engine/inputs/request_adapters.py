@@ -24,6 +24,11 @@ class Adapters:
     def is_enabled(self) -> bool:
         return self.store is not None
 
+    @property
+    def num_resident(self) -> int:
+        """Adapters in host memory."""
+        return 0 if self.store is None else self.store.num_resident
+
     def __iter__(self) -> Iterator[Adapter]:
         """In the order in which they were registered."""
         return iter([] if self.store is None else self.store.adapters)

@@ -150,6 +150,12 @@ def test_metrics_name_the_adapters_that_run_and_wait():
         for thread in asking:
             thread.join()
         assert len(split(busy, "running")) <= 2
+        counts = {
+            line.partition('place="')[2].partition('"')[0]: float(line.rpartition(" ")[2])
+            for line in server.get("/metrics").text.splitlines()
+            if line.startswith("jaxserve:lora_adapters{")
+        }
+        assert counts == {"registered": 3, "host": 3, "device": 3}
         until(lambda: idle.items() <= labels(server).items())
 
 
