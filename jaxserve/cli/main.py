@@ -19,6 +19,7 @@ VERBS = {
     "inspect": "describe a model: sizes, memory, tokenizer, fitting devices",
     "convert": "write a model as a safetensors or an Orbax folder",
     "quantize": "write a model with weights of 4 or 8 bits",
+    "merge-lora": "write a model with a LoRA adapter merged into its weights",
     "compile": "compile all programs of an engine, so that later processes start in seconds",
     "train-draft": "find what a model drafts with: trained heads, or layers to skip",
     "bench": "measure the offline engine, ways to draft, the prefix cache, or a server under load",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
+from checkpoints.adapters.low_rank import AdapterWeights
 from checkpoints.loading.leaf_reader import Leaves, OrbaxLeaves, TensorLeaves
 from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree
@@ -23,8 +24,10 @@ from checkpoints.writing.write_orbax import write_orbax
 from checkpoints.writing.write_safetensors import parts_to_write, write_safetensors
 from jaxserve.convert.folded_leaves import AFTER_NORMS, FoldedLeaves, InputScales
 from jaxserve.convert.hessians import InputSums
+from jaxserve.convert.merged_leaves import MergedLeaves, adapter_digest
 from jaxserve.convert.output_dir import prepare
 from jaxserve.core.hardware.mesh import abstract_mesh
+from jaxserve.engine.build.adapter_reading import matrix_shapes
 from jaxserve.engine.build.hf_files import SMALL_FILES, export_source
 from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.models.config.model_config import ModelConfig
@@ -51,10 +54,11 @@ def convert(
     progress: Progress,
     scales: InputScales | None = None,
     sums: InputSums | None = None,
+    adapter: AdapterWeights | None = None,
 ) -> bool:
     """Writes `target`; False where an earlier run has finished it. progress(done, total): called with bytes written.
     scales: of the inputs of matrices that are quantized; None: they stay as they are. sums: for schemes of AWQ
-    and GPTQ, and NF4 by GPTQ.
+    and GPTQ, and NF4 by GPTQ. adapter: is added to the matrices, in float32.
 
     Raises `CheckpointError` where the source lacks what the described model needs, or the folder is in use.
     """
@@ -62,15 +66,18 @@ def convert(
         model = read_config(checkpoint)
         dtype = choose_dtype(target.dtype, model.dtype)
         form = None if target.scheme is None else form_of(target.scheme, is_calibrated=sums is not None)
-        tree = saved_tree(model, dtype if form is None else jnp.dtype(jnp.float32))
+        is_changed = form is not None or adapter is not None
+        tree = saved_tree(model, jnp.dtype(jnp.float32) if is_changed else dtype)
         leaves = leaves_of(checkpoint, model, tree)
+        if adapter is not None:
+            leaves = MergedLeaves(leaves, adapter, rules_of("hf", model), matrix_shapes(model))
         if scales is not None:
             leaves = FoldedLeaves(leaves, scales)
         whole = frozenset(AFTER_NORMS) if scales is not None else frozenset[str]()  # Gemma's norms are stored less one
         inputs = None if sums is None else sums.of
         parts = parts_to_write(tree, rules_of("hf", model), leaves, dtype, form, whole, inputs)
         prepare(target.folder, source.folder, is_overwritten=target.is_overwritten)
-        manifest = ConversionManifest(target.folder, _identity(source, target, dtype, scales or sums))
+        manifest = ConversionManifest(target.folder, _identity(source, target, dtype, scales or sums, adapter))
         if manifest.is_finished:
             return False
         export_source(target.folder, checkpoint, model, dtype.name, None if form is None else form.config())
@@ -109,6 +116,7 @@ def _identity(
     target: ConversionTarget,
     dtype: jnp.dtype,
     calibration: InputScales | InputSums | None,
+    adapter: AdapterWeights | None,
 ) -> dict[str, Any]:
     """What must be equal for an interrupted conversion to continue."""
     limit = target.max_shard_bytes if target.format == "safetensors" else None
@@ -119,6 +127,7 @@ def _identity(
         "max_shard_bytes": limit,
         "scheme": target.scheme,
         "calibration": None if calibration is None else calibration.digest,
+        "adapter": None if adapter is None else adapter_digest(adapter),
     }
 
 

@@ -13,7 +13,7 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 def add_folders(parser: argparse.ArgumentParser, destination: str = "folder to write to") -> None:
     """Source and destination."""
     parser.add_argument("source", metavar="SRC", help=MODEL_HELP)
-    parser.add_argument("folder", metavar="DST", type=_folder, help=destination)
+    parser.add_argument("folder", metavar="DST", type=local_folder, help=destination)
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--revision", help="branch, tag or commit of a Hugging Face model")
     parser.add_argument("--cache-dir", type=Path, help="folder of fetched models (default: the user's cache folder)")
-    parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model in the folder")
     parser.add_argument("--quiet", action="store_true", help="print no progress")
 
 
@@ -37,7 +37,8 @@ def byte_size(text: str) -> int:
     return int(found[1]) * _UNITS[found[2] or ""]
 
 
-def _folder(text: str) -> Path:
+def local_folder(text: str) -> Path:
+    """A folder of this machine."""
     if "://" in text:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a local folder: convert to one, then copy it (gcloud storage cp --recursive)"
