@@ -8,6 +8,8 @@ from hashlib import blake2b
 import numpy as np
 
 from jaxserve.core.options.lora_request import Adapter, LoRARequest
+from jaxserve.engine.inputs.request_adapters import Adapters
+from jaxserve.lora.adapter_store import AdapterStore
 from jaxserve.lora.packed_adapter import PackedAdapter
 
 MAX_PAGES = 4
@@ -45,6 +47,17 @@ class FakeReader:
         self.num_reads[path] = self.num_reads.get(path, 0) + 1
         self.before(path)
         return 8, fake_packed(self.files.get(path, path))
+
+
+def fake_adapters(
+    *names: str, max_loras: int = 4, before: Callable[[str], None] = lambda path: None
+) -> tuple[Adapters, FakeReader]:
+    """Those of an engine, for requests; these names, at /NAME, are registered. before: see `FakeReader`."""
+    reader = FakeReader(before)
+    store = AdapterStore(reader, max_cpu_loras=16)
+    for name in names:
+        store.register(LoRARequest(name, f"/{name}"))
+    return Adapters(store, max_loras), reader
 
 
 class FakeAdapters:
