@@ -29,7 +29,7 @@ def error(found: list[np.ndarray], args: LoraArguments) -> float:
     return max(np.abs(part - whole).max() for part, whole in zip(found, expected, strict=True)) / size
 
 
-@pytest.mark.parametrize("backend", ["xla", "reference"])
+@pytest.mark.parametrize("backend", ["xla", "reference", "mosaic_tpu"])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_each_token_gets_what_its_adapter_adds(name, backend):
     args = make_arguments(WORKLOADS[name])

@@ -1,0 +1,139 @@
+"""Device: the TPU kernel of sums · bᵀ: of a tile of tokens, and a group of rank blocks at a time.
+
+    sums of a group's items, of each part [tile, 128]  ·  a column block of each item, twice [128, W2]  ──▶  outputs
+
+The sums, zero where a token has another adapter, are multiplied in two parts of bfloat16, that is, with 16 significant
+bits: a column block of bfloat16 is half a tile, and the second part takes the place of the other half.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.dispatch import interpretation
+from pallas_kernels.kernel_types import Ref, Scalar
+from pallas_kernels.lora_matmul.adapter_layout import RANKS
+from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GROUP, TILE, AdapterGroups
+from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
+    COMPILER_PARAMS,
+    ROWS,
+    AdapterStream,
+    GroupScalars,
+    Region,
+)
+
+
+def expand_groups(
+    sums: Float[Array, "parts R tokens"],
+    num_tokens: int,
+    pool: Float[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    pages: Int[Array, "A B n"],
+    groups: AdapterGroups,
+    region: Region,
+    first_blocks: tuple[int, ...],
+) -> Float[Array, "T O2"]:
+    """The outputs of all parts side by side, each in whole column blocks. tokens: whole tiles. first_blocks: of the
+    parts, counted from the region's first."""
+    num_parts, num_ranks, _ = sums.shape
+    tile = min(num_tokens, TILE)
+    num_outputs = (region.end - region.first) * region.page_shape[2]
+
+    def lanes_of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
+        return 0, i
+
+    def sums_of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
+        return 0, 0, i
+
+    def of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
+        return i, 0
+
+    return pl.pallas_call(
+        partial(
+            _kernel,
+            region=region,
+            first_blocks=first_blocks,
+            max_blocks=pages.shape[1],
+            num_pages=pages.shape[2],
+        ),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=4,
+            grid=(len(groups.first_groups) - 1,),
+            in_specs=[
+                pl.BlockSpec((num_parts, num_ranks, TILE), sums_of_tile),
+                pl.BlockSpec((1, TILE), lanes_of_tile),
+                pl.BlockSpec(memory_space=pltpu.HBM),
+            ],
+            out_specs=pl.BlockSpec((tile, num_outputs), of_tile),
+            scratch_shapes=[
+                pltpu.VMEM((num_parts, tile, GROUP * ROWS), pool.dtype),
+                *region.scratch(pool.dtype),
+            ],
+        ),
+        out_shape=jax.ShapeDtypeStruct((num_tokens, num_outputs), jnp.float32),
+        interpret=interpretation(),
+        compiler_params=COMPILER_PARAMS,
+        name="lora_expand",
+    )(
+        *(layer[None], groups.first_groups, groups.items, pages.reshape(-1)),
+        *(sums, groups.places, pltpu.with_memory_space_constraint(pool, pltpu.HBM)),
+    )
+
+
+def _kernel(
+    *refs: Ref, region: Region, first_blocks: tuple[int, ...], max_blocks: int, num_pages: int
+) -> None:
+    scalars = GroupScalars(*refs[:4], max_blocks, num_pages)
+    sums_ref, places_ref, pool_ref, y_ref, factors_ref, *buffers = refs[4:]
+    stream = AdapterStream(region, scalars, pool_ref, *buffers)
+    tile, width, num_tokens = pl.program_id(0), region.page_shape[2], y_ref.shape[0]
+    precision = lax.Precision.HIGHEST if factors_ref.dtype == jnp.float32 else None
+
+    @pl.when(tile == 0)
+    def _() -> None:
+        stream.begin()
+
+    def factors(group: Scalar, part: int) -> jax.Array:
+        """[tile, GROUP · ROWS]: the sums of each item, then what is left of them."""
+        found = list[jax.Array]()
+        for i in range(GROUP):
+            item = scalars.item(group, i)
+            of_item = jnp.where(places_ref[...] == scalars.place(item), sums_ref[part, scalars.ranks(item)], 0)
+            rounded = of_item.astype(factors_ref.dtype).astype(jnp.float32)
+            found += [rounded, of_item - rounded]
+        return jnp.concatenate(found).T[:num_tokens].astype(factors_ref.dtype)
+
+    def multiply(buffer: Scalar, is_item: jax.Array, pair: Scalar) -> None:
+        rows = stream.rows(buffer, pair)
+        for half in range(2):
+            number = region.number(pair, half)
+            part = sum((number >= first).astype(jnp.int32) for first in first_blocks[1:]) if first_blocks[1:] else 0
+            own = rows[:, half * RANKS : (half + 1) * RANKS]
+            twice = jnp.concatenate([own, own], axis=1).reshape(GROUP * ROWS, width)
+            # What lies in the buffer where there is no item may be NaN.
+            twice = jnp.where(is_item, twice, jnp.zeros_like(twice))
+
+            @pl.when((number >= 0) & (number < region.end - region.first))
+            def _() -> None:
+                outputs = pl.ds(pl.multiple_of(number * width, width), width)
+                y_ref[:, outputs] += lax.dot_general(
+                    factors_ref[part], twice, (((1,), (0,)), ((), ())), precision, preferred_element_type=jnp.float32
+                )
+
+    def add_group(group: Scalar, carry: None) -> None:
+        buffer = stream.take(group)
+        for part in range(len(first_blocks)):
+            factors_ref[part] = factors(group, part)
+        number = lax.broadcasted_iota(jnp.int32, (GROUP * ROWS, width), 0) // ROWS
+        is_item = number < 0
+        for i in range(GROUP):
+            is_item = is_item | ((number == i) & (scalars.item(group, i) >= 0))
+        lax.fori_loop(region.first_pair, region.end_pair, lambda pair, _: multiply(buffer, is_item, pair), None)
+
+    y_ref[...] = jnp.zeros_like(y_ref)
+    lax.fori_loop(scalars.first_groups[tile], scalars.first_groups[tile + 1], add_group, None)

@@ -1,0 +1,117 @@
+"""Device: the TPU kernel of x · aᵀ: of a tile of tokens, which lie on lanes, and a group of rank blocks at a time.
+
+    rows of two column blocks, of each item [128, W2]  ·  their inputs of the tokens [tile, W2]ᵀ  ──▶  sums [128, tile]
+
+A tile of bfloat16 has 16 rows, a column block 8. So each product has rows of two column blocks, of which one counts.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.dispatch import interpretation
+from pallas_kernels.kernel_types import Ref, Scalar
+from pallas_kernels.lora_matmul.adapter_layout import RANKS
+from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GROUP, TILE, AdapterGroups
+from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
+    COMPILER_PARAMS,
+    ROWS,
+    AdapterStream,
+    GroupScalars,
+    Region,
+)
+
+
+def shrink_groups(
+    x: Float[Array, "T I2"],
+    pool: Float[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    pages: Int[Array, "A B n"],
+    groups: AdapterGroups,
+    region: Region,
+    num_parts: int,
+) -> Float[Array, "parts R tokens"]:
+    """I2: whole column blocks. tokens: whole tiles."""
+    num_tokens, num_inputs = x.shape
+    tile, num_ranks = min(num_tokens, TILE), pages.shape[1] * RANKS
+
+    def of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
+        return i, 0
+
+    def lanes_of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
+        return 0, i
+
+    def sums_of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
+        return 0, 0, i
+
+    return pl.pallas_call(
+        partial(_kernel, region=region, num_parts=num_parts, max_blocks=pages.shape[1], num_pages=pages.shape[2]),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=4,
+            grid=(len(groups.first_groups) - 1,),
+            in_specs=[
+                pl.BlockSpec((tile, num_inputs), of_tile),
+                pl.BlockSpec((1, TILE), lanes_of_tile),
+                pl.BlockSpec(memory_space=pltpu.HBM),
+            ],
+            out_specs=pl.BlockSpec((num_parts, num_ranks, TILE), sums_of_tile),
+            scratch_shapes=[
+                pltpu.VMEM((2, num_parts + 1, GROUP * ROWS, tile), jnp.float32),
+                *region.scratch(pool.dtype),
+            ],
+        ),
+        out_shape=jax.ShapeDtypeStruct((num_parts, num_ranks, groups.places.shape[1]), jnp.float32),
+        interpret=interpretation(),
+        compiler_params=COMPILER_PARAMS,
+        name="lora_shrink",
+    )(
+        *(layer[None], groups.first_groups, groups.items, pages.reshape(-1)),
+        *(x, groups.places, pltpu.with_memory_space_constraint(pool, pltpu.HBM)),
+    )
+
+
+def _kernel(*refs: Ref, region: Region, num_parts: int, max_blocks: int, num_pages: int) -> None:
+    scalars = GroupScalars(*refs[:4], max_blocks, num_pages)
+    x_ref, places_ref, pool_ref, sums_ref, products_ref, *buffers = refs[4:]
+    stream = AdapterStream(region, scalars, pool_ref, *buffers)
+    tile, width, num_tokens = pl.program_id(0), region.page_shape[2], x_ref.shape[0]
+    blocks_of_part = x_ref.shape[1] // width
+    precision = lax.Precision.HIGHEST if x_ref.dtype == jnp.float32 else None
+
+    @pl.when(tile == 0)
+    def _() -> None:
+        stream.begin()
+
+    def multiply(buffer: Scalar, pair: Scalar) -> None:
+        rows = stream.rows(buffer, pair)
+        rows = rows.reshape(GROUP * ROWS, width).astype(x_ref.dtype)
+        for half in range(2):
+            number = region.number(pair, half)
+            # Before the first part and behind the last one are rows of others: their sums are kept apart.
+            part = jnp.where(number < 0, num_parts, lax.div(number, blocks_of_part))
+            block = jnp.where(number < 0, 0, lax.rem(number, blocks_of_part))
+            inputs = x_ref[:, pl.ds(pl.multiple_of(block * width, width), width)]
+            products_ref[half, part] += lax.dot_general(
+                rows, inputs, (((1,), (1,)), ((), ())), precision, preferred_element_type=jnp.float32
+            )
+
+    def add_group(group: Scalar, carry: None) -> None:
+        buffer = stream.take(group)
+        products_ref[...] = jnp.zeros_like(products_ref)
+        lax.fori_loop(region.first_pair, region.end_pair, lambda pair, _: multiply(buffer, pair), None)
+        for i in range(GROUP):
+            item = scalars.item(group, i)
+            is_own = places_ref[:, :num_tokens] == scalars.place(item)
+            for part in range(num_parts):
+                first, second = i * ROWS, i * ROWS + RANKS
+                of_item = products_ref[0, part, first:second] + products_ref[1, part, second : second + RANKS]
+                at = (part, scalars.ranks(item), slice(0, num_tokens))
+                sums_ref[at] = jnp.where(is_own, of_item, sums_ref[at])
+
+    sums_ref[...] = jnp.zeros_like(sums_ref)
+    lax.fori_loop(scalars.first_groups[tile], scalars.first_groups[tile + 1], add_group, None)
