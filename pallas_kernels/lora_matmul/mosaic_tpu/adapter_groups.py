@@ -22,6 +22,8 @@ TILE = 128
 GROUP = 8
 """Items of a group: with 16 rows each, the height of a matrix unit."""
 GAP = -1
+PLACE_SHIFT = 10
+"""Bits of a rank block's number in an item."""
 
 
 @jax.tree_util.register_dataclass
@@ -33,7 +35,7 @@ class AdapterGroups:
     places: Int[Array, "1 tokens"]
     """Of the tokens, 0 up to a whole tile."""
     items: Int[Array, "GI"]
-    """GROUP items of each group: place · max_blocks + rank block, or GAP."""
+    """GROUP items of each group: place · 2^PLACE_SHIFT + rank block, those of a tile in this order, or GAP."""
     first_groups: Int[Array, "tiles1"]
     """The groups of tile i are [first_groups[i], first_groups[i + 1])."""
 
@@ -54,7 +56,7 @@ def plan_groups(batch: LoraBatch) -> AdapterGroups:
     place = (ends[:, None] <= number[:, :, None]).sum(2, dtype=jnp.int32)
     first = jnp.take_along_axis(ends - counts, jnp.minimum(place, num_places - 2), 1)
     is_item = number < ends[:, -1:]
-    items = jnp.where(is_item, (place + 1) * max_blocks + number - first, GAP)
+    items = jnp.where(is_item, ((place + 1) << PLACE_SHIFT) + number - first, GAP)
     num_groups = -(-ends[:, -1] // GROUP)
     first_groups = jnp.pad(jnp.cumsum(num_groups, dtype=jnp.int32), (1, 0))
     if num_tiles > 1:  # without the groups of gaps that follow each tile's

@@ -1,11 +1,12 @@
 """Device: the rows of rank blocks, group after group, from pages of the pool to a TPU's vector memory.
 
-    pool[layer, page, heads]  ──DMA──▶  buffer[group mod 2, item, heads]      the next group while one is multiplied
+pool[layer, page, heads]  ──DMA──▶  buffer[group mod 2, item, heads]      the next group while one is multiplied
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,23 +14,41 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from pallas_kernels.dispatch import interpretation
 from pallas_kernels.kernel_types import Copy, Ref, Scalar
 from pallas_kernels.lora_matmul.adapter_layout import RANKS
-from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GAP, GROUP
+from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GAP, GROUP, PLACE_SHIFT
 
 VMEM_BYTES = 48 * 2**20
 """Of a TPU7x's 64 MiB."""
 COMPILER_PARAMS = pltpu.CompilerParams(
     dimension_semantics=("arbitrary",), disable_bounds_checks=True, vmem_limit_bytes=VMEM_BYTES
 )
+UNROLL = 4
+"""Pairs of column blocks in one pass of a loop, whose products overlap."""
+SIZES = (2, GROUP)
+"""Items of a group that are multiplied: the least of these that is no less than their number."""
 DEPTH = 2
 ROWS = 16
 """A tile of bfloat16, and two column blocks of 8 ranks. Pages consist of whole ones."""
 
 
+class Item(NamedTuple):
+    """place: GAP, which no token has, where there is no item. first_page: the index of its pages in `pages`."""
+
+    place: Scalar
+    block: Scalar
+    first_page: Scalar
+
+    @property
+    def ranks(self) -> Any:
+        """Of all ranks those of the block."""
+        return pl.ds(pl.multiple_of(self.block * RANKS, RANKS), RANKS)
+
+
 @dataclass(frozen=True)
 class GroupScalars:
-    """What the kernels read in scalar memory: `AdapterGroups`, and the site's pages [places · max_blocks · num_pages]."""
+    """What the kernels read in scalar memory: `AdapterGroups`; the site's pages [places · max_blocks · num_pages]."""
 
     layer: Ref
     first_groups: Ref
@@ -43,22 +62,13 @@ class GroupScalars:
         """Of all tiles."""
         return self.first_groups[self.first_groups.shape[0] - 1]
 
-    def item(self, group: Scalar, number: Scalar) -> Scalar:
+    def item(self, group: Scalar, number: Scalar) -> Item:
         """GAP also where the adapter has nothing at this site."""
-        item = self.items[group * GROUP + number]
-        return jnp.where(self.page(jnp.maximum(item, 0), 0) > 0, item, GAP)
-
-    def page(self, item: Scalar, number: int) -> Scalar:
-        return self.pages[item * self.num_pages + number]
-
-    def place(self, item: Scalar) -> Scalar:
-        """GAP's: one that no token has."""
-        return jnp.where(item < 0, GAP, lax.div(item, self.max_blocks))
-
-    def ranks(self, item: Scalar) -> Any:
-        """Of all ranks those of the item's block."""
-        block = lax.rem(jnp.maximum(item, 0), self.max_blocks)
-        return pl.ds(pl.multiple_of(block * RANKS, RANKS), RANKS)
+        packed = self.items[group * GROUP + number]
+        place, block = lax.shift_right_arithmetic(packed, PLACE_SHIFT), packed & (2**PLACE_SHIFT - 1)
+        first = jnp.where(packed < 0, 0, (place * self.max_blocks + block) * self.num_pages)
+        exists = self.pages[first] > 0
+        return Item(jnp.where(exists, place, GAP), jnp.where(exists, block, 0), first)
 
 
 @dataclass(frozen=True)
@@ -76,17 +86,9 @@ class Region:
         return range(self.first * RANKS // page_size, -(-self.end * RANKS // page_size))
 
     @property
-    def first_pair(self) -> int:
-        """The first two column blocks of which one is the region's, counted from the first of `heads`."""
-        return (self.first * RANKS - self.heads.start * self.page_shape[1]) // ROWS
-
-    @property
-    def end_pair(self) -> int:
-        return -(-(self.end * RANKS - self.heads.start * self.page_shape[1]) // ROWS)
-
-    def number(self, pair: Scalar, half: int) -> Scalar:
-        """Of a column block: 0 for the first of the region, negative before it."""
-        return 2 * pair + half + self.heads.start * self.page_shape[1] // RANKS - self.first
+    def offset(self) -> int:
+        """The region's first column block, counted from the first of `heads`."""
+        return self.first - self.heads.start * self.page_shape[1] // RANKS
 
     @property
     def pieces(self) -> list[tuple[int, slice, slice]]:
@@ -117,17 +119,25 @@ class AdapterStream:
         """Starts the copies of the first group."""
         self._each_copy(jnp.int32(0), _start)
 
-    def take(self, group: Scalar) -> Scalar:
-        """Starts the copies of the next group, and returns the buffer of this one, which has arrived."""
-        self._each_copy(group + 1, _start)
-        self._each_copy(group, _wait)
-        return lax.rem(group, DEPTH)
+    def each_group(self, tile: Scalar, visit: Callable[[Scalar, Scalar, int], None]) -> None:
+        """visit(group, buffer, size) for each group of a tile, of which no item from `size` on exists."""
 
-    def rows(self, buffer: Scalar, pair: Scalar) -> jax.Array:
-        """[GROUP, ROWS, W2] of two neighboring column blocks of each item; where there is none, what was there before."""
+        def take(group: Scalar, carry: None) -> None:
+            self._each_copy(group + 1, _start)
+            self._each_copy(group, _wait)
+            num_items = sum((self.scalars.items[group * GROUP + i] >= 0).astype(jnp.int32) for i in range(GROUP))
+            for less, size in zip((0, *SIZES), SIZES, strict=False):
+
+                pl.when((num_items > less) & (num_items <= size))(partial(visit, group, lax.rem(group, DEPTH), size))
+
+        first_groups = self.scalars.first_groups
+        lax.fori_loop(first_groups[tile], first_groups[tile + 1], take, None)
+
+    def rows(self, buffer: Scalar, size: int, pair: Scalar) -> jax.Array:
+        """[size, ROWS, W2] of two neighboring column blocks of the first `size` items: what has been copied there."""
         pairs_of_head = self.region.page_shape[1] // ROWS
         first = pl.multiple_of(lax.rem(pair, pairs_of_head) * ROWS, ROWS)
-        return self.buffer[buffer, :, lax.div(pair, pairs_of_head), pl.ds(first, ROWS), :]
+        return self.buffer[buffer, :size, lax.div(pair, pairs_of_head), pl.ds(first, ROWS), :]
 
     def _each_copy(self, group: Scalar, act: Callable[[Copy], None]) -> None:
         buffer = lax.rem(group, DEPTH)
@@ -135,10 +145,10 @@ class AdapterStream:
         def of_item(i: Scalar, carry: None) -> None:
             item = self.scalars.item(group, i)
 
-            @pl.when(item >= 0)
+            @pl.when(item.place >= 0)
             def _() -> None:
                 for page, in_page, in_buffer in self.region.pieces:
-                    source = self.pool.at[self.scalars.layer[0], self.scalars.page(item, page), in_page]
+                    source = self.pool.at[self.scalars.layer[0], self.scalars.pages[item.first_page + page], in_page]
                     target = self.buffer.at[buffer, i, in_buffer]
                     act(pltpu.make_async_copy(source, target, self.semaphores.at[buffer]))
 
@@ -153,3 +163,24 @@ def _start(copy: Copy) -> None:
 
 def _wait(copy: Copy) -> None:
     copy.wait()
+
+
+def each_pair[Carry](
+    first: int, end: int, visit: Callable[[Scalar, tuple[int, ...], Carry], Carry], carry: Carry
+) -> Carry:
+    """visit(pair, its halves, carry) for column blocks [first, end) of a buffer, which has two in each pair of ROWS."""
+    if first % 2:
+        carry = visit(first // 2, (1,), carry)
+    start, stop = -(-first // 2), end // 2
+    unroll = 1 if interpretation() else UNROLL  # where there is no latency to hide, longer programs compile longer
+
+    def several(i: Scalar, carry: Carry) -> Carry:
+        for j in range(unroll):
+            carry = visit(start + i * unroll + j, (0, 1), carry)
+        return carry
+
+    if num_passes := (stop - start) // unroll:
+        carry = lax.fori_loop(0, num_passes, several, carry)
+    for pair in range(start + num_passes * unroll, stop):
+        carry = visit(pair, (0, 1), carry)
+    return visit(end // 2, (0,), carry) if end % 2 else carry

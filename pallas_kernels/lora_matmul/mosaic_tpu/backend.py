@@ -1,6 +1,6 @@
 """Device: `shrink` and `expand` on TPUs by two Pallas kernels, which read adapters from the pool where they are.
 
-    x [T, I]  ──▶  sums [parts, R, T]  ──▶  [T, outputs of all parts side by side]  ──▶  those of each part
+x [T, I]  ──▶  sums [parts, R, T]  ──▶  [T, outputs of all parts side by side]  ──▶  those of each part
 """
 
 from dataclasses import replace
@@ -57,9 +57,10 @@ def expand(
     sums = jnp.moveaxis(sums, 0, 2)
     sums = jnp.pad(sums, ((0, 0), (0, 0), (0, groups.places.shape[1] - num_tokens)))
     first = site.parts[0].first_b // RANKS
-    firsts = tuple(part.first_b // RANKS - first for part in site.parts)
-    region = Region(first, first + firsts[-1] + -(-site.parts[-1].num_outputs // width), pool.shape[2:])
-    y = expand_groups(sums, num_tokens, pool, layer, pages, groups, region, firsts)
+    firsts = [part.first_b // RANKS - first for part in site.parts]
+    parts = tuple(slice(at, at + -(-part.num_outputs // width)) for at, part in zip(firsts, site.parts, strict=True))
+    region = Region(first, first + parts[-1].stop, pool.shape[2:])
+    y = expand_groups(sums, num_tokens, pool, layer, pages, groups, region, parts)
     return tuple(y[:, at * width :][:, : part.num_outputs] for at, part in zip(firsts, site.parts, strict=True))
 
 

@@ -24,7 +24,9 @@ from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
     ROWS,
     AdapterStream,
     GroupScalars,
+    Item,
     Region,
+    each_pair,
 )
 
 
@@ -36,10 +38,10 @@ def expand_groups(
     pages: Int[Array, "A B n"],
     groups: AdapterGroups,
     region: Region,
-    first_blocks: tuple[int, ...],
+    parts: tuple[slice, ...],
 ) -> Float[Array, "T O2"]:
-    """The outputs of all parts side by side, each in whole column blocks. tokens: whole tiles. first_blocks: of the
-    parts, counted from the region's first."""
+    """The outputs of all parts side by side, each in whole column blocks. tokens: whole tiles. parts: their
+    column blocks, counted from the region's first."""
     num_parts, num_ranks, _ = sums.shape
     tile = min(num_tokens, TILE)
     num_outputs = (region.end - region.first) * region.page_shape[2]
@@ -57,7 +59,7 @@ def expand_groups(
         partial(
             _kernel,
             region=region,
-            first_blocks=first_blocks,
+            parts=parts,
             max_blocks=pages.shape[1],
             num_pages=pages.shape[2],
         ),
@@ -71,7 +73,7 @@ def expand_groups(
             ],
             out_specs=pl.BlockSpec((tile, num_outputs), of_tile),
             scratch_shapes=[
-                pltpu.VMEM((num_parts, tile, GROUP * ROWS), pool.dtype),
+                pltpu.VMEM((tile, GROUP * ROWS), pool.dtype),
                 *region.scratch(pool.dtype),
             ],
         ),
@@ -85,9 +87,7 @@ def expand_groups(
     )
 
 
-def _kernel(
-    *refs: Ref, region: Region, first_blocks: tuple[int, ...], max_blocks: int, num_pages: int
-) -> None:
+def _kernel(*refs: Ref, region: Region, parts: tuple[slice, ...], max_blocks: int, num_pages: int) -> None:
     scalars = GroupScalars(*refs[:4], max_blocks, num_pages)
     sums_ref, places_ref, pool_ref, y_ref, factors_ref, *buffers = refs[4:]
     stream = AdapterStream(region, scalars, pool_ref, *buffers)
@@ -98,42 +98,45 @@ def _kernel(
     def _() -> None:
         stream.begin()
 
-    def factors(group: Scalar, part: int) -> jax.Array:
-        """[tile, GROUP · ROWS]: the sums of each item, then what is left of them."""
+    def factors(items: list[Item], part: int) -> jax.Array:
+        """[tile, ROWS for each item]: its sums, then what rounding has left of them."""
         found = list[jax.Array]()
-        for i in range(GROUP):
-            item = scalars.item(group, i)
-            of_item = jnp.where(places_ref[...] == scalars.place(item), sums_ref[part, scalars.ranks(item)], 0)
+        for item in items:
+            of_item = jnp.where(places_ref[...] == item.place, sums_ref[part, item.ranks], 0)
             rounded = of_item.astype(factors_ref.dtype).astype(jnp.float32)
             found += [rounded, of_item - rounded]
         return jnp.concatenate(found).T[:num_tokens].astype(factors_ref.dtype)
 
-    def multiply(buffer: Scalar, is_item: jax.Array, pair: Scalar) -> None:
-        rows = stream.rows(buffer, pair)
-        for half in range(2):
-            number = region.number(pair, half)
-            part = sum((number >= first).astype(jnp.int32) for first in first_blocks[1:]) if first_blocks[1:] else 0
-            own = rows[:, half * RANKS : (half + 1) * RANKS]
-            twice = jnp.concatenate([own, own], axis=1).reshape(GROUP * ROWS, width)
-            # What lies in the buffer where there is no item may be NaN.
-            twice = jnp.where(is_item, twice, jnp.zeros_like(twice))
-
-            @pl.when((number >= 0) & (number < region.end - region.first))
-            def _() -> None:
-                outputs = pl.ds(pl.multiple_of(number * width, width), width)
-                y_ref[:, outputs] += lax.dot_general(
-                    factors_ref[part], twice, (((1,), (0,)), ((), ())), precision, preferred_element_type=jnp.float32
+    def add_part(buffer: Scalar, size: int, is_item: jax.Array, blocks: slice) -> None:
+        def multiply(pair: Scalar, halves: tuple[int, ...], carry: None) -> None:
+            rows, found = stream.rows(buffer, size, pair), list[jax.Array]()
+            for half in halves:
+                own = rows[:, half * RANKS : (half + 1) * RANKS]
+                twice = jnp.concatenate([own, own], axis=1).reshape(size * ROWS, width)
+                twice = jnp.where(is_item, twice, jnp.zeros_like(twice))  # elsewhere it may be NaN
+                found.append(
+                    lax.dot_general(
+                        factors_ref[:, : size * ROWS],
+                        twice,
+                        (((1,), (0,)), ((), ())),
+                        precision,
+                        preferred_element_type=jnp.float32,
+                    )
                 )
+            first = pl.multiple_of((2 * pair + halves[0] - region.offset) * width, width)
+            y_ref[:, pl.ds(first, len(halves) * width)] += jnp.concatenate(found, axis=1)
 
-    def add_group(group: Scalar, carry: None) -> None:
-        buffer = stream.take(group)
-        for part in range(len(first_blocks)):
-            factors_ref[part] = factors(group, part)
-        number = lax.broadcasted_iota(jnp.int32, (GROUP * ROWS, width), 0) // ROWS
+        each_pair(region.offset + blocks.start, region.offset + blocks.stop, multiply, None)
+
+    def add_group(group: Scalar, buffer: Scalar, size: int) -> None:
+        items = [scalars.item(group, i) for i in range(size)]
+        number = lax.broadcasted_iota(jnp.int32, (size * ROWS, width), 0) // ROWS
         is_item = number < 0
-        for i in range(GROUP):
-            is_item = is_item | ((number == i) & (scalars.item(group, i) >= 0))
-        lax.fori_loop(region.first_pair, region.end_pair, lambda pair, _: multiply(buffer, is_item, pair), None)
+        for i, item in enumerate(items):
+            is_item = is_item | ((number == i) & (item.place >= 0))
+        for part, blocks in enumerate(parts):
+            factors_ref[:, : size * ROWS] = factors(items, part)
+            add_part(buffer, size, is_item, blocks)
 
     y_ref[...] = jnp.zeros_like(y_ref)
-    lax.fori_loop(scalars.first_groups[tile], scalars.first_groups[tile + 1], add_group, None)
+    stream.each_group(tile, add_group)

@@ -17,13 +17,14 @@ from jaxtyping import Array, Float, Int
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.lora_matmul.adapter_layout import RANKS
-from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GROUP, TILE, AdapterGroups
+from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import TILE, AdapterGroups
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
     COMPILER_PARAMS,
     ROWS,
     AdapterStream,
     GroupScalars,
     Region,
+    each_pair,
 )
 
 
@@ -60,10 +61,7 @@ def shrink_groups(
                 pl.BlockSpec(memory_space=pltpu.HBM),
             ],
             out_specs=pl.BlockSpec((num_parts, num_ranks, TILE), sums_of_tile),
-            scratch_shapes=[
-                pltpu.VMEM((2, num_parts + 1, GROUP * ROWS, tile), jnp.float32),
-                *region.scratch(pool.dtype),
-            ],
+            scratch_shapes=region.scratch(pool.dtype),
         ),
         out_shape=jax.ShapeDtypeStruct((num_parts, num_ranks, groups.places.shape[1]), jnp.float32),
         interpret=interpretation(),
@@ -77,7 +75,7 @@ def shrink_groups(
 
 def _kernel(*refs: Ref, region: Region, num_parts: int, max_blocks: int, num_pages: int) -> None:
     scalars = GroupScalars(*refs[:4], max_blocks, num_pages)
-    x_ref, places_ref, pool_ref, sums_ref, products_ref, *buffers = refs[4:]
+    x_ref, places_ref, pool_ref, sums_ref, *buffers = refs[4:]
     stream = AdapterStream(region, scalars, pool_ref, *buffers)
     tile, width, num_tokens = pl.program_id(0), region.page_shape[2], x_ref.shape[0]
     blocks_of_part = x_ref.shape[1] // width
@@ -87,31 +85,33 @@ def _kernel(*refs: Ref, region: Region, num_parts: int, max_blocks: int, num_pag
     def _() -> None:
         stream.begin()
 
-    def multiply(buffer: Scalar, pair: Scalar) -> None:
-        rows = stream.rows(buffer, pair)
-        rows = rows.reshape(GROUP * ROWS, width).astype(x_ref.dtype)
-        for half in range(2):
-            number = region.number(pair, half)
-            # Before the first part and behind the last one are rows of others: their sums are kept apart.
-            part = jnp.where(number < 0, num_parts, lax.div(number, blocks_of_part))
-            block = jnp.where(number < 0, 0, lax.rem(number, blocks_of_part))
-            inputs = x_ref[:, pl.ds(pl.multiple_of(block * width, width), width)]
-            products_ref[half, part] += lax.dot_general(
-                rows, inputs, (((1,), (1,)), ((), ())), precision, preferred_element_type=jnp.float32
-            )
+    def products(buffer: Scalar, size: int, part: int) -> jax.Array:
+        """[size, RANKS, tile]"""
+        first = region.offset + part * blocks_of_part
 
-    def add_group(group: Scalar, carry: None) -> None:
-        buffer = stream.take(group)
-        products_ref[...] = jnp.zeros_like(products_ref)
-        lax.fori_loop(region.first_pair, region.end_pair, lambda pair, _: multiply(buffer, pair), None)
-        for i in range(GROUP):
-            item = scalars.item(group, i)
-            is_own = places_ref[:, :num_tokens] == scalars.place(item)
-            for part in range(num_parts):
-                first, second = i * ROWS, i * ROWS + RANKS
-                of_item = products_ref[0, part, first:second] + products_ref[1, part, second : second + RANKS]
-                at = (part, scalars.ranks(item), slice(0, num_tokens))
-                sums_ref[at] = jnp.where(is_own, of_item, sums_ref[at])
+        def multiply(pair: Scalar, halves: tuple[int, ...], sums: list[jax.Array]) -> list[jax.Array]:
+            rows = stream.rows(buffer, size, pair).reshape(size * ROWS, width).astype(x_ref.dtype)
+            sums = list(sums)
+            for half in halves:
+                inputs = x_ref[:, pl.ds(pl.multiple_of((2 * pair + half - first) * width, width), width)]
+                sums[half] += lax.dot_general(
+                    rows, inputs, (((1,), (1,)), ((), ())), precision, preferred_element_type=jnp.float32
+                )
+            return sums
+
+        zeros = jnp.zeros((size * ROWS, num_tokens), jnp.float32)
+        sums = each_pair(first, first + blocks_of_part, multiply, [zeros, zeros])
+        halves = [half.reshape(size, 2, RANKS, num_tokens) for half in sums]
+        return halves[0][:, 0] + halves[1][:, 1]
+
+    def add_group(group: Scalar, buffer: Scalar, size: int) -> None:
+        items = [scalars.item(group, i) for i in range(size)]
+        for part in range(num_parts):
+            found = products(buffer, size, part)
+            for i, item in enumerate(items):
+                is_own = places_ref[:, :num_tokens] == item.place
+                at = (part, item.ranks, slice(0, num_tokens))
+                sums_ref[at] = jnp.where(is_own, found[i], sums_ref[at])
 
     sums_ref[...] = jnp.zeros_like(sums_ref)
-    lax.fori_loop(scalars.first_groups[tile], scalars.first_groups[tile + 1], add_group, None)
+    stream.each_group(tile, add_group)
