@@ -127,7 +127,6 @@ class AdapterStream:
             self._each_copy(group, _wait)
             num_items = sum((self.scalars.items[group * GROUP + i] >= 0).astype(jnp.int32) for i in range(GROUP))
             for less, size in zip((0, *SIZES), SIZES, strict=False):
-
                 pl.when((num_items > less) & (num_items <= size))(partial(visit, group, lax.rem(group, DEPTH), size))
 
         first_groups = self.scalars.first_groups

@@ -24,7 +24,6 @@ from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
     ROWS,
     AdapterStream,
     GroupScalars,
-    Item,
     Region,
     each_pair,
 )
@@ -73,6 +72,8 @@ def expand_groups(
             ],
             out_specs=pl.BlockSpec((tile, num_outputs), of_tile),
             scratch_shapes=[
+                pltpu.VMEM((num_parts, GROUP * ROWS, TILE), jnp.float32),
+                pltpu.VMEM((GROUP * ROWS, region.page_shape[2]), jnp.int32),
                 pltpu.VMEM((tile, GROUP * ROWS), pool.dtype),
                 *region.scratch(pool.dtype),
             ],
@@ -89,7 +90,7 @@ def expand_groups(
 
 def _kernel(*refs: Ref, region: Region, parts: tuple[slice, ...], max_blocks: int, num_pages: int) -> None:
     scalars = GroupScalars(*refs[:4], max_blocks, num_pages)
-    sums_ref, places_ref, pool_ref, y_ref, factors_ref, *buffers = refs[4:]
+    sums_ref, places_ref, pool_ref, y_ref, lines_ref, is_item_ref, factors_ref, *buffers = refs[4:]
     stream = AdapterStream(region, scalars, pool_ref, *buffers)
     tile, width, num_tokens = pl.program_id(0), region.page_shape[2], y_ref.shape[0]
     precision = lax.Precision.HIGHEST if factors_ref.dtype == jnp.float32 else None
@@ -97,15 +98,6 @@ def _kernel(*refs: Ref, region: Region, parts: tuple[slice, ...], max_blocks: in
     @pl.when(tile == 0)
     def _() -> None:
         stream.begin()
-
-    def factors(items: list[Item], part: int) -> jax.Array:
-        """[tile, ROWS for each item]: its sums, then what rounding has left of them."""
-        found = list[jax.Array]()
-        for item in items:
-            of_item = jnp.where(places_ref[...] == item.place, sums_ref[part, item.ranks], 0)
-            rounded = of_item.astype(factors_ref.dtype).astype(jnp.float32)
-            found += [rounded, of_item - rounded]
-        return jnp.concatenate(found).T[:num_tokens].astype(factors_ref.dtype)
 
     def add_part(buffer: Scalar, size: int, is_item: jax.Array, blocks: slice) -> None:
         def multiply(pair: Scalar, halves: tuple[int, ...], carry: None) -> None:
@@ -129,13 +121,22 @@ def _kernel(*refs: Ref, region: Region, parts: tuple[slice, ...], max_blocks: in
         each_pair(region.offset + blocks.start, region.offset + blocks.stop, multiply, None)
 
     def add_group(group: Scalar, buffer: Scalar, size: int) -> None:
-        items = [scalars.item(group, i) for i in range(size)]
-        number = lax.broadcasted_iota(jnp.int32, (size * ROWS, width), 0) // ROWS
-        is_item = number < 0
-        for i, item in enumerate(items):
-            is_item = is_item | ((number == i) & (item.place >= 0))
+        def of_item(i: Scalar, carry: None) -> None:
+            item = scalars.item(group, i)
+            is_own = places_ref[...] == item.place
+            first = pl.multiple_of(i * ROWS, ROWS)
+            for part in range(len(parts)):
+                exact = jnp.where(is_own, sums_ref[part, item.ranks], 0)
+                rounded = exact.astype(factors_ref.dtype).astype(jnp.float32)
+                lines_ref[part, pl.ds(first, RANKS)] = rounded
+                lines_ref[part, pl.ds(first + RANKS, RANKS)] = exact - rounded
+            is_item_ref[pl.ds(first, ROWS)] = jnp.full((ROWS, width), (item.place >= 0).astype(jnp.int32))
+
+        lax.fori_loop(0, size, of_item, None)
+        is_item = is_item_ref[: size * ROWS] > 0
         for part, blocks in enumerate(parts):
-            factors_ref[:, : size * ROWS] = factors(items, part)
+            factors = lines_ref[part, : size * ROWS].T[:num_tokens]
+            factors_ref[:, : size * ROWS] = factors.astype(factors_ref.dtype)
             add_part(buffer, size, is_item, blocks)
 
     y_ref[...] = jnp.zeros_like(y_ref)

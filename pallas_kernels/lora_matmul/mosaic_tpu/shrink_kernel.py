@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.lora_matmul.adapter_layout import RANKS
-from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import TILE, AdapterGroups
+from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GROUP, TILE, AdapterGroups
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
     COMPILER_PARAMS,
     ROWS,
@@ -61,7 +61,10 @@ def shrink_groups(
                 pl.BlockSpec(memory_space=pltpu.HBM),
             ],
             out_specs=pl.BlockSpec((num_parts, num_ranks, TILE), sums_of_tile),
-            scratch_shapes=region.scratch(pool.dtype),
+            scratch_shapes=[
+                pltpu.VMEM((num_parts, GROUP, RANKS, tile), jnp.float32),
+                *region.scratch(pool.dtype),
+            ],
         ),
         out_shape=jax.ShapeDtypeStruct((num_parts, num_ranks, groups.places.shape[1]), jnp.float32),
         interpret=interpretation(),
@@ -75,7 +78,7 @@ def shrink_groups(
 
 def _kernel(*refs: Ref, region: Region, num_parts: int, max_blocks: int, num_pages: int) -> None:
     scalars = GroupScalars(*refs[:4], max_blocks, num_pages)
-    x_ref, places_ref, pool_ref, sums_ref, *buffers = refs[4:]
+    x_ref, places_ref, pool_ref, sums_ref, found_ref, *buffers = refs[4:]
     stream = AdapterStream(region, scalars, pool_ref, *buffers)
     tile, width, num_tokens = pl.program_id(0), region.page_shape[2], x_ref.shape[0]
     blocks_of_part = x_ref.shape[1] // width
@@ -105,13 +108,17 @@ def _kernel(*refs: Ref, region: Region, num_parts: int, max_blocks: int, num_pag
         return halves[0][:, 0] + halves[1][:, 1]
 
     def add_group(group: Scalar, buffer: Scalar, size: int) -> None:
-        items = [scalars.item(group, i) for i in range(size)]
         for part in range(num_parts):
-            found = products(buffer, size, part)
-            for i, item in enumerate(items):
-                is_own = places_ref[:, :num_tokens] == item.place
+            found_ref[part, :size] = products(buffer, size, part)
+
+        def add_item(i: Scalar, carry: None) -> None:
+            item = scalars.item(group, i)
+            is_own = places_ref[:, :num_tokens] == item.place
+            for part in range(num_parts):
                 at = (part, item.ranks, slice(0, num_tokens))
-                sums_ref[at] = jnp.where(is_own, found[i], sums_ref[at])
+                sums_ref[at] = jnp.where(is_own, found_ref[part, i], sums_ref[at])
+
+        lax.fori_loop(0, size, add_item, None)
 
     sums_ref[...] = jnp.zeros_like(sums_ref)
     stream.each_group(tile, add_group)
