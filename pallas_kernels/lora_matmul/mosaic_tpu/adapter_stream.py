@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Float
 
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.kernel_types import Copy, Ref, Scalar
@@ -28,6 +29,7 @@ UNROLL = 4
 """Pairs of column blocks in one pass of a loop, whose products overlap."""
 SIZES = (2, GROUP)
 """Items of a group that are multiplied: the least of these that is no less than their number."""
+SUBLANES = 8
 DEPTH = 2
 ROWS = 16
 """A tile of bfloat16, and two column blocks of 8 ranks. Pages consist of whole ones."""
@@ -132,11 +134,16 @@ class AdapterStream:
         first_groups = self.scalars.first_groups
         lax.fori_loop(first_groups[tile], first_groups[tile + 1], take, None)
 
-    def rows(self, buffer: Scalar, size: int, pair: Scalar) -> jax.Array:
-        """[size, ROWS, W2] of two neighboring column blocks of the first `size` items: what has been copied there."""
+    def blocks(self, buffer: Scalar, size: int, pair: Scalar) -> tuple[jax.Array, jax.Array]:
+        """[size * RANKS, W2] of two neighboring column blocks of the first `size` items; NaN, perhaps, where there is none."""
         pairs_of_head = self.region.page_shape[1] // ROWS
         first = pl.multiple_of(lax.rem(pair, pairs_of_head) * ROWS, ROWS)
-        return self.buffer[buffer, :size, lax.div(pair, pairs_of_head), pl.ds(first, ROWS), :]
+        rows = self.buffer[buffer, :size, lax.div(pair, pairs_of_head), pl.ds(first, ROWS), :]
+        return (
+            halves_of_tiles(rows)
+            if rows.dtype == jnp.bfloat16
+            else (_merged(rows[:, :RANKS]), _merged(rows[:, RANKS:]))
+        )
 
     def _each_copy(self, group: Scalar, act: Callable[[Copy], None]) -> None:
         buffer = lax.rem(group, DEPTH)
@@ -154,6 +161,23 @@ class AdapterStream:
         @pl.when(group < self.scalars.num_groups)
         def _() -> None:
             lax.fori_loop(0, GROUP, of_item, None)
+
+
+def halves_of_tiles(rows: Float[Array, "n 16 W2"]) -> tuple[jax.Array, jax.Array]:
+    """[n * 8, W2] of rows 0-7, and of rows 8-15: a tile of bfloat16 is divided in 32-bit words of two rows."""
+    words = pltpu.bitcast(_merged(rows), jnp.int32).reshape(-1, 2, SUBLANES, rows.shape[-1])
+    even, odd = words[:, 0], words[:, 1]
+    is_first = lax.broadcasted_iota(jnp.int32, even.shape, 1) < SUBLANES // 2
+
+    def swapped(tiles: jax.Array) -> jax.Array:
+        return pltpu.roll(tiles, SUBLANES // 2, 1)
+
+    halves = jnp.where(is_first, even, swapped(odd)), jnp.where(is_first, swapped(even), odd)
+    return tuple(pltpu.bitcast(_merged(half), rows.dtype) for half in halves)
+
+
+def _merged(tiles: jax.Array) -> jax.Array:
+    return tiles.reshape(-1, tiles.shape[-1])
 
 
 def _start(copy: Copy) -> None:

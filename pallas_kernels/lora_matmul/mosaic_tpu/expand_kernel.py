@@ -1,9 +1,9 @@
 """Device: the TPU kernel of sums · bᵀ: of a tile of tokens, and a group of rank blocks at a time.
 
-    sums of a group's items, of each part [tile, 128]  ·  a column block of each item, twice [128, W2]  ──▶  outputs
+    sums of a group's items [tile, 2 · 64]  ·  a column block of each item, twice [2 · 64, W2]  ──▶  outputs [tile, W2]
 
-The sums, zero where a token has another adapter, are multiplied in two parts of bfloat16, that is, with 16 significant
-bits: a column block of bfloat16 is half a tile, and the second part takes the place of the other half.
+The sums are zero where a token has another adapter. For matrices of bfloat16 they are multiplied in two parts, that is,
+with 16 significant bits.
 """
 
 from functools import partial
@@ -21,12 +21,14 @@ from pallas_kernels.lora_matmul.adapter_layout import RANKS
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GROUP, TILE, AdapterGroups
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
     COMPILER_PARAMS,
-    ROWS,
     AdapterStream,
     GroupScalars,
     Region,
     each_pair,
 )
+
+MAX_TERMS = 2
+"""Numbers of bfloat16 whose sum stands for one of float32."""
 
 
 def expand_groups(
@@ -72,9 +74,9 @@ def expand_groups(
             ],
             out_specs=pl.BlockSpec((tile, num_outputs), of_tile),
             scratch_shapes=[
-                pltpu.VMEM((num_parts, GROUP * ROWS, TILE), jnp.float32),
-                pltpu.VMEM((GROUP * ROWS, region.page_shape[2]), jnp.int32),
-                pltpu.VMEM((tile, GROUP * ROWS), pool.dtype),
+                pltpu.VMEM((num_parts, MAX_TERMS * GROUP, RANKS, TILE), jnp.float32),
+                pltpu.VMEM((GROUP, RANKS, region.page_shape[2]), jnp.int32),
+                pltpu.VMEM((tile, MAX_TERMS * GROUP * RANKS), pool.dtype),
                 *region.scratch(pool.dtype),
             ],
         ),
@@ -93,51 +95,49 @@ def _kernel(*refs: Ref, region: Region, parts: tuple[slice, ...], max_blocks: in
     sums_ref, places_ref, pool_ref, y_ref, lines_ref, is_item_ref, factors_ref, *buffers = refs[4:]
     stream = AdapterStream(region, scalars, pool_ref, *buffers)
     tile, width, num_tokens = pl.program_id(0), region.page_shape[2], y_ref.shape[0]
+    num_terms = 1 if factors_ref.dtype == jnp.float32 else MAX_TERMS
     precision = lax.Precision.HIGHEST if factors_ref.dtype == jnp.float32 else None
 
     @pl.when(tile == 0)
     def _() -> None:
         stream.begin()
 
-    def add_part(buffer: Scalar, size: int, is_item: jax.Array, blocks: slice) -> None:
+    def add_part(buffer: Scalar, size: int, is_item: jax.Array, columns: slice) -> None:
         def multiply(pair: Scalar, halves: tuple[int, ...], carry: None) -> None:
-            rows, found = stream.rows(buffer, size, pair), list[jax.Array]()
+            blocks, found = stream.blocks(buffer, size, pair), list[jax.Array]()
             for half in halves:
-                own = rows[:, half * RANKS : (half + 1) * RANKS]
-                twice = jnp.concatenate([own, own], axis=1).reshape(size * ROWS, width)
-                twice = jnp.where(is_item, twice, jnp.zeros_like(twice))  # elsewhere it may be NaN
+                b = jnp.where(is_item, blocks[half], jnp.zeros_like(blocks[half]))  # elsewhere it may be NaN
+                factors = factors_ref[:, : num_terms * size * RANKS]
+                terms = jnp.concatenate([b] * num_terms)
                 found.append(
                     lax.dot_general(
-                        factors_ref[:, : size * ROWS],
-                        twice,
-                        (((1,), (0,)), ((), ())),
-                        precision,
-                        preferred_element_type=jnp.float32,
+                        factors, terms, (((1,), (0,)), ((), ())), precision, preferred_element_type=jnp.float32
                     )
                 )
             first = pl.multiple_of((2 * pair + halves[0] - region.offset) * width, width)
             y_ref[:, pl.ds(first, len(halves) * width)] += jnp.concatenate(found, axis=1)
 
-        each_pair(region.offset + blocks.start, region.offset + blocks.stop, multiply, None)
+        each_pair(region.offset + columns.start, region.offset + columns.stop, multiply, None)
 
     def add_group(group: Scalar, buffer: Scalar, size: int) -> None:
-        def of_item(i: Scalar, carry: None) -> None:
+        def add_item(i: Scalar, carry: None) -> None:
             item = scalars.item(group, i)
             is_own = places_ref[...] == item.place
-            first = pl.multiple_of(i * ROWS, ROWS)
             for part in range(len(parts)):
-                exact = jnp.where(is_own, sums_ref[part, item.ranks], 0)
-                rounded = exact.astype(factors_ref.dtype).astype(jnp.float32)
-                lines_ref[part, pl.ds(first, RANKS)] = rounded
-                lines_ref[part, pl.ds(first + RANKS, RANKS)] = exact - rounded
-            is_item_ref[pl.ds(first, ROWS)] = jnp.full((ROWS, width), (item.place >= 0).astype(jnp.int32))
+                left = jnp.where(is_own, sums_ref[part, item.ranks], 0)
+                for term in range(num_terms):
+                    rounded = left.astype(factors_ref.dtype).astype(jnp.float32)
+                    lines_ref[part, term * size + i] = rounded
+                    left -= rounded
+            is_item_ref[i] = jnp.full((RANKS, width), (item.place >= 0).astype(jnp.int32))
 
-        lax.fori_loop(0, size, of_item, None)
-        is_item = is_item_ref[: size * ROWS] > 0
-        for part, blocks in enumerate(parts):
-            factors = lines_ref[part, : size * ROWS].T[:num_tokens]
-            factors_ref[:, : size * ROWS] = factors.astype(factors_ref.dtype)
-            add_part(buffer, size, is_item, blocks)
+        lax.fori_loop(0, size, add_item, None)
+        is_item = is_item_ref[:size].reshape(size * RANKS, width) > 0
+        for part, columns in enumerate(parts):
+            num_lines = num_terms * size * RANKS
+            factors = lines_ref[part, : num_terms * size].reshape(num_lines, TILE).T[:num_tokens]
+            factors_ref[:, :num_lines] = factors.astype(factors_ref.dtype)
+            add_part(buffer, size, is_item, columns)
 
     y_ref[...] = jnp.zeros_like(y_ref)
     stream.each_group(tile, add_group)

@@ -1,8 +1,6 @@
 """Device: the TPU kernel of x · aᵀ: of a tile of tokens, which lie on lanes, and a group of rank blocks at a time.
 
-    rows of two column blocks, of each item [128, W2]  ·  their inputs of the tokens [tile, W2]ᵀ  ──▶  sums [128, tile]
-
-A tile of bfloat16 has 16 rows, a column block 8. So each product has rows of two column blocks, of which one counts.
+a column block of each item [64, W2]  ·  its inputs of the tokens [tile, W2]ᵀ  ──▶  sums [64, tile]
 """
 
 from functools import partial
@@ -20,7 +18,6 @@ from pallas_kernels.lora_matmul.adapter_layout import RANKS
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GROUP, TILE, AdapterGroups
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
     COMPILER_PARAMS,
-    ROWS,
     AdapterStream,
     GroupScalars,
     Region,
@@ -92,20 +89,19 @@ def _kernel(*refs: Ref, region: Region, num_parts: int, max_blocks: int, num_pag
         """[size, RANKS, tile]"""
         first = region.offset + part * blocks_of_part
 
-        def multiply(pair: Scalar, halves: tuple[int, ...], sums: list[jax.Array]) -> list[jax.Array]:
-            rows = stream.rows(buffer, size, pair).reshape(size * ROWS, width).astype(x_ref.dtype)
-            sums = list(sums)
+        def multiply(pair: Scalar, halves: tuple[int, ...], sums: jax.Array) -> jax.Array:
+            blocks = stream.blocks(buffer, size, pair)
             for half in halves:
                 inputs = x_ref[:, pl.ds(pl.multiple_of((2 * pair + half - first) * width, width), width)]
-                sums[half] += lax.dot_general(
-                    rows, inputs, (((1,), (1,)), ((), ())), precision, preferred_element_type=jnp.float32
+                a = blocks[half].astype(x_ref.dtype)
+                sums += lax.dot_general(
+                    a, inputs, (((1,), (1,)), ((), ())), precision, preferred_element_type=jnp.float32
                 )
             return sums
 
-        zeros = jnp.zeros((size * ROWS, num_tokens), jnp.float32)
-        sums = each_pair(first, first + blocks_of_part, multiply, [zeros, zeros])
-        halves = [half.reshape(size, 2, RANKS, num_tokens) for half in sums]
-        return halves[0][:, 0] + halves[1][:, 1]
+        zeros = jnp.zeros((size * RANKS, num_tokens), jnp.float32)
+        sums = each_pair(first, first + blocks_of_part, multiply, zeros)
+        return sums.reshape(size, RANKS, num_tokens)
 
     def add_group(group: Scalar, buffer: Scalar, size: int) -> None:
         for part in range(num_parts):
