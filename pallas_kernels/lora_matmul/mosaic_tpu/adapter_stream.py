@@ -135,7 +135,7 @@ class AdapterStream:
         lax.fori_loop(first_groups[tile], first_groups[tile + 1], take, None)
 
     def blocks(self, buffer: Scalar, size: int, pair: Scalar) -> tuple[jax.Array, jax.Array]:
-        """[size * RANKS, W2] of two neighboring column blocks of the first `size` items; NaN, perhaps, where there is none."""
+        """[size * RANKS, W2] of two neighboring column blocks of the first `size` items."""
         pairs_of_head = self.region.page_shape[1] // ROWS
         first = pl.multiple_of(lax.rem(pair, pairs_of_head) * ROWS, ROWS)
         rows = self.buffer[buffer, :size, lax.div(pair, pairs_of_head), pl.ds(first, ROWS), :]
