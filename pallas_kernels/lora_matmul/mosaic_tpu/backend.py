@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Float32, Int
 from pallas_kernels.lora_matmul.adapter_layout import RANKS, Site
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import AdapterGroups, plan_groups
-from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import ROWS, Region
+from pallas_kernels.lora_matmul.mosaic_tpu.block_region import ROWS, BlockRegion
 from pallas_kernels.lora_matmul.mosaic_tpu.expand_kernel import expand_groups
 from pallas_kernels.lora_matmul.mosaic_tpu.shrink_kernel import shrink_groups
 from pallas_kernels.page_layouts import NUM_LANES
@@ -33,12 +33,11 @@ def shrink(
 ) -> Float32[Array, "T parts R"]:
     """See `api.shrink`."""
     _check(pool)
-    x = x.astype(pool.dtype) if x.dtype == pool.dtype else x.astype(jnp.float32)
-    x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % site.width)))
+    x = jnp.pad(x.astype(jnp.promote_types(x.dtype, pool.dtype)), ((0, 0), (0, -x.shape[1] % site.width)))
     num_blocks = x.shape[1] // site.width
     first = site.parts[0].first_a // RANKS
-    region = Region(first, first + num_blocks * len(site.parts), pool.shape[2:])
-    sums = shrink_groups(x, pool, layer, pages, _groups(batch), region, len(site.parts))
+    region = BlockRegion(first, first + num_blocks * len(site.parts), pool.shape[2:])
+    sums = shrink_groups(x, pool, layer, pages, _groups(batch), region, len(site.parts), site.name)
     return jnp.moveaxis(sums, 2, 0)[: len(x)]
 
 
@@ -59,8 +58,8 @@ def expand(
     first = site.parts[0].first_b // RANKS
     firsts = [part.first_b // RANKS - first for part in site.parts]
     parts = tuple(slice(at, at + -(-part.num_outputs // width)) for at, part in zip(firsts, site.parts, strict=True))
-    region = Region(first, first + parts[-1].stop, pool.shape[2:])
-    y = expand_groups(sums, num_tokens, pool, layer, pages, groups, region, parts)
+    region = BlockRegion(first, first + parts[-1].stop, pool.shape[2:])
+    y = expand_groups(sums, num_tokens, pool, layer, pages, groups, region, parts, site.name)
     return tuple(y[:, at * width :][:, : part.num_outputs] for at, part in zip(firsts, site.parts, strict=True))
 
 

@@ -19,12 +19,14 @@ from pallas_kernels.dispatch import interpretation
 from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.lora_matmul.adapter_layout import RANKS
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GROUP, TILE, AdapterGroups
-from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
+from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import AdapterStream, GroupScalars
+from pallas_kernels.lora_matmul.mosaic_tpu.block_region import BlockRegion
+from pallas_kernels.lora_matmul.mosaic_tpu.tile_blocks import (
+    ANYWHERE,
     COMPILER_PARAMS,
-    AdapterStream,
-    GroupScalars,
-    Region,
-    each_pair,
+    PLACES_OF_TILE,
+    rows_of_tile,
+    sums_of_tile,
 )
 
 MAX_TERMS = 2
@@ -38,24 +40,14 @@ def expand_groups(
     layer: Int[Array, ""],
     pages: Int[Array, "A B n"],
     groups: AdapterGroups,
-    region: Region,
+    region: BlockRegion,
     parts: tuple[slice, ...],
+    site_name: str,
 ) -> Float[Array, "T O2"]:
     """The outputs of all parts side by side, each in whole column blocks. tokens: whole tiles. parts: their
     column blocks, counted from the region's first."""
     num_parts, num_ranks, _ = sums.shape
-    tile = min(num_tokens, TILE)
     num_outputs = (region.end - region.first) * region.page_shape[2]
-
-    def lanes_of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
-        return 0, i
-
-    def sums_of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
-        return 0, 0, i
-
-    def of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
-        return i, 0
-
     return pl.pallas_call(
         partial(
             _kernel,
@@ -68,30 +60,30 @@ def expand_groups(
             num_scalar_prefetch=4,
             grid=(len(groups.first_groups) - 1,),
             in_specs=[
-                pl.BlockSpec((num_parts, num_ranks, TILE), sums_of_tile),
-                pl.BlockSpec((1, TILE), lanes_of_tile),
-                pl.BlockSpec(memory_space=pltpu.HBM),
+                sums_of_tile(num_parts, num_ranks),
+                PLACES_OF_TILE,
+                ANYWHERE,
             ],
-            out_specs=pl.BlockSpec((tile, num_outputs), of_tile),
+            out_specs=rows_of_tile(num_tokens, num_outputs),
             scratch_shapes=[
                 pltpu.VMEM((num_parts, MAX_TERMS * GROUP, RANKS, TILE), jnp.float32),
                 pltpu.VMEM((GROUP, RANKS, region.page_shape[2]), jnp.int32),
-                pltpu.VMEM((tile, MAX_TERMS * GROUP * RANKS), pool.dtype),
+                pltpu.VMEM((min(num_tokens, TILE), MAX_TERMS * GROUP * RANKS), pool.dtype),
                 *region.scratch(pool.dtype),
             ],
         ),
         out_shape=jax.ShapeDtypeStruct((num_tokens, num_outputs), jnp.float32),
         interpret=interpretation(),
         compiler_params=COMPILER_PARAMS,
-        name="lora_expand",
+        name=f"lora_expand_{site_name}",
     )(
         *(layer[None], groups.first_groups, groups.items, pages.reshape(-1)),
         *(sums, groups.places, pltpu.with_memory_space_constraint(pool, pltpu.HBM)),
     )
 
 
-def _kernel(*refs: Ref, region: Region, parts: tuple[slice, ...], max_blocks: int, num_pages: int) -> None:
-    scalars = GroupScalars(*refs[:4], max_blocks, num_pages)
+def _kernel(*refs: Ref, region: BlockRegion, parts: tuple[slice, ...], max_blocks: int, num_pages: int) -> None:
+    scalars = GroupScalars(*refs[:4], max_blocks=max_blocks, num_pages=num_pages)
     sums_ref, places_ref, pool_ref, y_ref, lines_ref, is_item_ref, factors_ref, *buffers = refs[4:]
     stream = AdapterStream(region, scalars, pool_ref, *buffers)
     tile, width, num_tokens = pl.program_id(0), region.page_shape[2], y_ref.shape[0]
@@ -117,7 +109,7 @@ def _kernel(*refs: Ref, region: Region, parts: tuple[slice, ...], max_blocks: in
             first = pl.multiple_of((2 * pair + halves[0] - region.offset) * width, width)
             y_ref[:, pl.ds(first, len(halves) * width)] += jnp.concatenate(found, axis=1)
 
-        each_pair(region.offset + columns.start, region.offset + columns.stop, multiply, None)
+        region.each_pair(columns, multiply, None)
 
     def add_group(group: Scalar, buffer: Scalar, size: int) -> None:
         def add_item(i: Scalar, carry: None) -> None:

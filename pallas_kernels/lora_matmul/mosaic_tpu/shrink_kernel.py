@@ -16,12 +16,14 @@ from pallas_kernels.dispatch import interpretation
 from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.lora_matmul.adapter_layout import RANKS
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GROUP, TILE, AdapterGroups
-from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import (
+from pallas_kernels.lora_matmul.mosaic_tpu.adapter_stream import AdapterStream, GroupScalars
+from pallas_kernels.lora_matmul.mosaic_tpu.block_region import BlockRegion
+from pallas_kernels.lora_matmul.mosaic_tpu.tile_blocks import (
+    ANYWHERE,
     COMPILER_PARAMS,
-    AdapterStream,
-    GroupScalars,
-    Region,
-    each_pair,
+    PLACES_OF_TILE,
+    rows_of_tile,
+    sums_of_tile,
 )
 
 
@@ -31,50 +33,41 @@ def shrink_groups(
     layer: Int[Array, ""],
     pages: Int[Array, "A B n"],
     groups: AdapterGroups,
-    region: Region,
+    region: BlockRegion,
     num_parts: int,
+    site_name: str,
 ) -> Float[Array, "parts R tokens"]:
     """I2: whole column blocks. tokens: whole tiles."""
     num_tokens, num_inputs = x.shape
-    tile, num_ranks = min(num_tokens, TILE), pages.shape[1] * RANKS
-
-    def of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
-        return i, 0
-
-    def lanes_of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
-        return 0, i
-
-    def sums_of_tile(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
-        return 0, 0, i
-
+    num_ranks = pages.shape[1] * RANKS
     return pl.pallas_call(
         partial(_kernel, region=region, num_parts=num_parts, max_blocks=pages.shape[1], num_pages=pages.shape[2]),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=4,
             grid=(len(groups.first_groups) - 1,),
             in_specs=[
-                pl.BlockSpec((tile, num_inputs), of_tile),
-                pl.BlockSpec((1, TILE), lanes_of_tile),
-                pl.BlockSpec(memory_space=pltpu.HBM),
+                rows_of_tile(num_tokens, num_inputs),
+                PLACES_OF_TILE,
+                ANYWHERE,
             ],
-            out_specs=pl.BlockSpec((num_parts, num_ranks, TILE), sums_of_tile),
+            out_specs=sums_of_tile(num_parts, num_ranks),
             scratch_shapes=[
-                pltpu.VMEM((num_parts, GROUP, RANKS, tile), jnp.float32),
+                pltpu.VMEM((num_parts, GROUP, RANKS, min(num_tokens, TILE)), jnp.float32),
                 *region.scratch(pool.dtype),
             ],
         ),
         out_shape=jax.ShapeDtypeStruct((num_parts, num_ranks, groups.places.shape[1]), jnp.float32),
         interpret=interpretation(),
         compiler_params=COMPILER_PARAMS,
-        name="lora_shrink",
+        name=f"lora_shrink_{site_name}",
     )(
         *(layer[None], groups.first_groups, groups.items, pages.reshape(-1)),
         *(x, groups.places, pltpu.with_memory_space_constraint(pool, pltpu.HBM)),
     )
 
 
-def _kernel(*refs: Ref, region: Region, num_parts: int, max_blocks: int, num_pages: int) -> None:
-    scalars = GroupScalars(*refs[:4], max_blocks, num_pages)
+def _kernel(*refs: Ref, region: BlockRegion, num_parts: int, max_blocks: int, num_pages: int) -> None:
+    scalars = GroupScalars(*refs[:4], max_blocks=max_blocks, num_pages=num_pages)
     x_ref, places_ref, pool_ref, sums_ref, found_ref, *buffers = refs[4:]
     stream = AdapterStream(region, scalars, pool_ref, *buffers)
     tile, width, num_tokens = pl.program_id(0), region.page_shape[2], x_ref.shape[0]
@@ -86,35 +79,35 @@ def _kernel(*refs: Ref, region: Region, num_parts: int, max_blocks: int, num_pag
         stream.begin()
 
     def products(buffer: Scalar, size: int, part: int) -> jax.Array:
-        """[size, RANKS, tile]"""
-        first = region.offset + part * blocks_of_part
+        """[size, RANKS, tile]: of all tokens with each item."""
+        first = part * blocks_of_part
 
         def multiply(pair: Scalar, halves: tuple[int, ...], sums: jax.Array) -> jax.Array:
             blocks = stream.blocks(buffer, size, pair)
             for half in halves:
-                inputs = x_ref[:, pl.ds(pl.multiple_of((2 * pair + half - first) * width, width), width)]
-                a = blocks[half].astype(x_ref.dtype)
+                start = pl.multiple_of((2 * pair + half - region.offset - first) * width, width)
+                inputs, a = x_ref[:, pl.ds(start, width)], blocks[half].astype(x_ref.dtype)
                 sums += lax.dot_general(
                     a, inputs, (((1,), (1,)), ((), ())), precision, preferred_element_type=jnp.float32
                 )
             return sums
 
         zeros = jnp.zeros((size * RANKS, num_tokens), jnp.float32)
-        sums = each_pair(first, first + blocks_of_part, multiply, zeros)
+        sums = region.each_pair(slice(first, first + blocks_of_part), multiply, zeros)
         return sums.reshape(size, RANKS, num_tokens)
 
     def add_group(group: Scalar, buffer: Scalar, size: int) -> None:
         for part in range(num_parts):
             found_ref[part, :size] = products(buffer, size, part)
 
-        def add_item(i: Scalar, carry: None) -> None:
+        def keep_own(i: Scalar, carry: None) -> None:
             item = scalars.item(group, i)
             is_own = places_ref[:, :num_tokens] == item.place
             for part in range(num_parts):
                 at = (part, item.ranks, slice(0, num_tokens))
                 sums_ref[at] = jnp.where(is_own, found_ref[part, i], sums_ref[at])
 
-        lax.fori_loop(0, size, add_item, None)
+        lax.fori_loop(0, size, keep_own, None)
 
     sums_ref[...] = jnp.zeros_like(sums_ref)
     stream.each_group(tile, add_group)
