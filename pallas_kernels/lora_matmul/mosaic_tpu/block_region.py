@@ -8,6 +8,7 @@ A region is copied with the other rows of its first and last head.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import jax
@@ -84,13 +85,21 @@ class BlockRegion:
             carry = visit(pair, (0, 1), carry)
         return visit(end // 2, (0,), carry) if end % 2 else carry
 
+    @property
+    def num_columns(self) -> int:
+        return (self.end - self.first) * self.page_shape[2]
+
+    @property
+    def buffer_shape(self) -> tuple[int, ...]:
+        return DEPTH, GROUP, len(self.heads), *self.page_shape[1:]
+
+    def num_bytes(self, dtype: Any) -> int:
+        """Of the buffer."""
+        return prod(self.buffer_shape) * jnp.dtype(dtype).itemsize
+
     def scratch(self, dtype: Any) -> list[Any]:
-        """The stream's buffer and its semaphores."""
-        _, page_size, width = self.page_shape
-        return [
-            pltpu.VMEM((DEPTH, GROUP, len(self.heads), page_size, width), dtype),
-            pltpu.SemaphoreType.DMA((DEPTH,)),
-        ]
+        """The buffer and its semaphores."""
+        return [pltpu.VMEM(self.buffer_shape, dtype), pltpu.SemaphoreType.DMA((DEPTH,))]
 
 
 def halves_of_pairs(rows: Float[Array, "n 16 W2"]) -> tuple[Float[Array, "n8 W2"], Float[Array, "n8 W2"]]:

@@ -47,7 +47,6 @@ def expand_groups(
     """The outputs of all parts side by side, each in whole column blocks. tokens: whole tiles. parts: their
     column blocks, counted from the region's first."""
     num_parts, num_ranks, _ = sums.shape
-    num_outputs = (region.end - region.first) * region.page_shape[2]
     return pl.pallas_call(
         partial(
             _kernel,
@@ -64,7 +63,7 @@ def expand_groups(
                 PLACES_OF_TILE,
                 ANYWHERE,
             ],
-            out_specs=rows_of_tile(num_tokens, num_outputs),
+            out_specs=rows_of_tile(num_tokens, region.num_columns),
             scratch_shapes=[
                 pltpu.VMEM((num_parts, MAX_TERMS * GROUP, RANKS, TILE), jnp.float32),
                 pltpu.VMEM((GROUP, RANKS, region.page_shape[2]), jnp.int32),
@@ -72,7 +71,7 @@ def expand_groups(
                 *region.scratch(pool.dtype),
             ],
         ),
-        out_shape=jax.ShapeDtypeStruct((num_tokens, num_outputs), jnp.float32),
+        out_shape=jax.ShapeDtypeStruct((num_tokens, region.num_columns), jnp.float32),
         interpret=interpretation(),
         compiler_params=COMPILER_PARAMS,
         name=f"lora_expand_{site_name}",

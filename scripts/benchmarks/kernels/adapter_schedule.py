@@ -145,9 +145,7 @@ def main(argv: list[str]) -> None:
         topology, num_tokens, num_items = args.compile
         compile_sites(topology, int(num_tokens), int(num_items))
         return
-    print(
-        "| TPU | tokens | adapters | MB of adapters | their µs | with inputs and outputs, µs | bundles, µs | longer, µs |"
-    )
+    print("| TPU | tokens | adapters | MB of adapters | their µs | all bytes, µs | bundles, µs | longer, µs |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for target in args.target:
         for row in rows_of(target):
