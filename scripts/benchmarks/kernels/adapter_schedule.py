@@ -1,11 +1,7 @@
 """Counts the schedules that libtpu makes of the kernels of adapters, and compares their time with that of the bytes.
 
-python -m scripts.benchmarks.kernels.adapter_schedule [--target v6e v5e]       prints a table, in Markdown
+python -m scripts.benchmarks.kernels.adapter_schedule [--target v6e v5e 7x] [--page FILE.md]
 python -m scripts.benchmarks.kernels.adapter_schedule --compile TOPOLOGY TOKENS ITEMS
-
-A decode step of Llama 3 8B, adapters of rank 16 at all its products, one layer. Each token has one of the adapters. The
-time of a kernel is the longer one of its bundles without waits and of its bytes at full bandwidth: rank blocks, inputs
-and outputs. Latencies are not modelled.
 """
 
 import argparse
@@ -16,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxserve.bench import machine
 from pallas_kernels.lora_matmul.adapter_layout import RANKS, AdapterLayout, Site
 from pallas_kernels.lora_matmul.mosaic_tpu import adapter_stream
 from pallas_kernels.lora_matmul.mosaic_tpu.adapter_groups import GROUP
@@ -24,7 +21,23 @@ from pallas_kernels.lora_matmul.workloads import LLAMA, LLAMA_PAGE
 from scripts.benchmarks.kernels.dump_schedule import dump
 from scripts.benchmarks.kernels.tpu_chips import CHIPS
 from scripts.benchmarks.kernels.tpu_schedule import Kernel, read_kernels
+from scripts.benchmarks.report_page import as_markdown, conditions, document, listing
 
+MODULE = "python -m scripts.benchmarks.kernels.adapter_schedule"
+TITLE = """# Adapters on TPUs, counted without a TPU
+
+**The kernels have not been run on a TPU.** libtpu compiles them for an absent TPU and dumps the resulting schedules, of
+which a small model derives times, as for [attention](kernels.md)."""
+METHOD = """## How it is counted
+
+A decode step of Llama 3 8B in bfloat16 on one device, with adapters of rank 16 at all seven products; the figures are
+those of one layer. Tokens have different adapters where there are enough. *MB of adapters* are the rows of rank blocks
+that the kernels multiply; each is read once. *All bytes* are these, inputs and outputs, over the bandwidth. *Bundles*
+are those of all eight kernels, with all passes of their loops and the issue of copies, over the derived clock; short
+loops around a long one are counted as often as that. *Time* is the sum of the longer of both, kernel by kernel. The
+model has no latencies of copies: in each kernel nothing is multiplied until the first group of rank blocks has arrived,
+and outputs are stored when all have been multiplied."""
+HEADING = ["TPU", "tokens", "adapters", "MB of adapters", "their µs", "all bytes, µs", "bundles, µs", "time, µs"]
 RANK = 16
 CASES = ((8, 1), (8, 8), (64, 1), (64, 8), (64, 64))
 """(tokens, adapters)"""
@@ -68,9 +81,8 @@ def compile_sites(topology: str, num_tokens: int, num_items: int) -> None:
 def schedules(target: str, num_tokens: int, num_items: int) -> dict[str, Kernel]:
     """By name, for groups of `num_items` items."""
     with tempfile.TemporaryDirectory() as scratch:
-        module = "scripts.benchmarks.kernels.adapter_schedule"
         sizes = CHIPS[target].topology, str(num_tokens), str(num_items)
-        done = dump([sys.executable, "-m", module, "--compile", *sizes], Path(scratch))
+        done = dump([sys.executable, "-m", MODULE.split()[-1], "--compile", *sizes], Path(scratch))
         found = {kernel.name: kernel for kernel in read_kernels(Path(scratch)) if "lora" in kernel.name}
     if len(found) != 2 * len(LLAMA):
         raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
@@ -112,9 +124,9 @@ def group_bundles(kernel: Kernel, op: Op, num_items: int) -> int:
     return total
 
 
-def rows_of(target: str) -> list[str]:
+def rows_of(target: str) -> list[list[str]]:
     chip, found = CHIPS[target], {}
-    rows = list[str]()
+    rows = list[list[str]]()
     for num_tokens, num_adapters in CASES:
         num_blocks = num_adapters * RANK // RANKS
         num_items = min(num_blocks, GROUP)
@@ -131,25 +143,28 @@ def rows_of(target: str) -> list[str]:
             adapter_bytes += of_blocks
             compute_s, memory_s, time_s = compute_s + of_op[0], memory_s + of_op[1], time_s + max(of_op)
         figures = [adapter_bytes / 1e6, adapter_bytes / chip.bytes_per_s * 1e6, memory_s * 1e6, compute_s * 1e6]
-        cells = [target, str(num_tokens), str(num_adapters), *(f"{x:,.1f}" for x in (*figures, time_s * 1e6))]
-        rows.append(f"| {' | '.join(cells)} |")
+        rows.append([target, str(num_tokens), str(num_adapters), *(f"{x:,.1f}" for x in (*figures, time_s * 1e6))])
     return rows
 
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", nargs="+", choices=CHIPS, default=["v6e", "v5e"])
+    parser.add_argument("--page", type=Path, metavar="FILE.md", help="written there instead of printed")
     parser.add_argument("--compile", nargs=3, metavar=("TOPOLOGY", "TOKENS", "ITEMS"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.compile:
         topology, num_tokens, num_items = args.compile
         compile_sites(topology, int(num_tokens), int(num_items))
         return
-    print("| TPU | tokens | adapters | MB of adapters | their µs | all bytes, µs | bundles, µs | longer, µs |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for target in args.target:
-        for row in rows_of(target):
-            print(row, flush=True)
+    rows = [HEADING, *(row for target in args.target for row in rows_of(target))]
+    versions = listing(machine.versions(("jax", "jaxlib", "libtpu")))
+    about = conditions(MODULE, argv, versions=versions, hardware="none: compiled, not run")
+    page = document([TITLE, about, as_markdown(rows), METHOD])
+    if args.page:
+        args.page.write_text(page)
+    else:
+        print(page)
 
 
 if __name__ == "__main__":
