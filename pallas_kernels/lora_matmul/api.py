@@ -93,6 +93,8 @@ def lora_matmul(
 ) -> tuple[Float32[Array, "T _"], ...]:
     """What the adapters add to the outputs of each part of a site, [T, outputs of all devices].
 
+    Their matrices are finite: numbers that are not may reach tokens that have another adapter.
+
     x, pool: divided over the mesh in scope as the layer's are: the pool by its KV heads, x by its inputs where
     `site.divides_inputs`. layer: index in the pool's first axis. group: the layer's KV group.
 
