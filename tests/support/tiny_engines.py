@@ -93,7 +93,7 @@ def rescheduled(
         earlier_outputs=make_earlier_outputs(whole.config.speculation),
         num_draft_masks=parts.spec.programs.num_draft_masks,
         kv_policy=StreamingPolicy(whole.config.streaming) if whole.config.streaming is not None else None,
-        adapters=adapters.registry,
+        adapters=adapters.store,
         max_loras=max_loras or adapters.max_loras,
         max_adapter_pages=max_adapter_pages(parts.spec.programs),
     )

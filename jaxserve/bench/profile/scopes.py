@@ -9,7 +9,7 @@ from jaxserve.runner.programs.hlo import read_hlo
 SCOPES = frozenset(
     "unpack counts embed attention_plan rope layers weights attn_norm qkv q_norm k_norm attention o post_attn_norm "
     "mlp_norm mlp post_mlp_norm final_norm sample head process draw logprobs propose draft fuse write_kv accept "
-    "compact prompt_logprobs pooled output law hidden_norm copy_sinks".split()
+    "compact prompt_logprobs pooled output law hidden_norm copy_sinks adapters".split()
 )
 CONTAINERS = frozenset(("while", "conditional", "call"))  # each lasts as long as the instructions that it runs
 OP_NAME = re.compile(r'op_name="([^"]*)"')

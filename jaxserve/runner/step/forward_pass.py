@@ -19,6 +19,7 @@ from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.runner.step.step_sharding import replicate
 from jaxserve.runner.step.tapped_tokens import tapped_tokens
 from jaxserve.sampling.penalty_counts import update_counts
+from pallas_kernels.lora_matmul.api import plan
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch, RowSpans
 
 
@@ -72,7 +73,7 @@ def run_pass(
     inputs = batch.tokens, batch.positions, batch.metas
     ctx = replace(settings.context, max_query_len=max_query_len)
     taps = () if settings.proposer is None else settings.proposer.tap_layers
-    adapters = _adapters(state, batch, max_query_len)
+    adapters = _adapters(state, batch, max_query_len, is_tiled=settings.tiles is not None)
     hidden, pool, taken = forward(
         ctx, settings.model.config, params, *inputs, state.kv.pool, tap_layers=taps, adapters=adapters
     )
@@ -94,15 +95,16 @@ def run_pass(
     return state, Drawn(tokens, is_bad & heads.samples, pack_logprobs(logprobs)), TokenStates(hidden, tapped)
 
 
-def _adapters(state: DeviceState, batch: DeviceBatch, max_query_len: int | None) -> LoraBatch | None:
-    """The adapters of the batch's tokens; None: no row has one."""
+def _adapters(state: DeviceState, batch: DeviceBatch, max_query_len: int | None, *, is_tiled: bool) -> LoraBatch | None:
+    """The adapters of the batch's tokens; None: no row has one. is_tiled: each tile has a batch of its own."""
     if batch.places is None:
         return None
     assert state.adapters is not None
     meta, spans = batch.metas[0], None
     if len(batch.tokens) != len(batch.slots):
         spans = RowSpans(meta.cu_q_lens, meta.num_seqs, meta.num_decodes, max_query_len or len(batch.tokens))
-    return LoraBatch(batch.places, state.adapters, spans)
+    whole = LoraBatch(batch.places, state.adapters, spans)
+    return whole if is_tiled else plan(whole)
 
 
 def _history(state: DeviceState, batch: DeviceBatch, is_recorded: Bool[Array, "T"]) -> Int32[Array, "slots H"] | None:

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxserve import LoRARequest, SamplingParams
+from jaxserve import LLM, LoRARequest, SamplingParams
 from tests.support.golden_data import goldens
 from tests.support.random_adapters import merged, tiny, write_adapter
-from tests.support.tiny_engines import tiny_engine
+from tests.support.tiny_engines import SMALL, tiny_engine
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=0)
 LORA = {"enable_lora": True, "max_loras": 4, "max_lora_rank": 20}
@@ -81,11 +81,12 @@ def test_layers_of_several_kv_groups_on_four_devices(gemma):
     gemma.check(gemma.llm(tensor_parallel_size=4))
 
 
-def test_drafts_of_their_own_texts(llama):
+def test_drafts_of_their_own_texts(llama, monkeypatch):
     config = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1}
-    llama.check(
-        llama.llm(speculative_config=config), params=SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
-    )
+    llm = LLM(llama.model, **SMALL | LORA, speculative_config=config)
+    planned = spied(llm, monkeypatch)
+    llama.check(llm)
+    assert any(plan.bucket.is_verify and plan.has_adapters for plan in planned)
 
 
 def test_cached_prefixes_are_an_adapters_own(llama):
@@ -109,13 +110,19 @@ def test_bits_do_not_depend_on_the_batch(llama):
 
 
 def test_rows_without_adapters_run_the_programs_of_an_engine_without(llama, monkeypatch):
-    llm, planned = llama.llm(), []
-    submit = llm.parts.runner.submit
-    monkeypatch.setattr(llm.parts.runner, "submit", lambda plan: planned.append(plan.has_adapters) or submit(plan))
+    llm = llama.llm()
+    planned = spied(llm, monkeypatch)
     for adapter, has_adapters in ((None, False), (llama.adapters[1], True)):
         llm.generate(llama.prompts[:1], GREEDY, lora_request=adapter, use_tqdm=False)
-        assert set(planned) == {has_adapters}
+        assert {plan.has_adapters for plan in planned} == {has_adapters}
         planned.clear()
+
+
+def spied(llm, monkeypatch):
+    """The plans that are submitted from now on."""
+    planned, submit = [], llm.parts.runner.submit
+    monkeypatch.setattr(llm.parts.runner, "submit", lambda plan: planned.append(plan) or submit(plan))
+    return planned
 
 
 def logprobs_of(out):
