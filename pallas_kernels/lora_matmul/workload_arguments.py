@@ -34,8 +34,8 @@ class LoraArguments:
         for t, place in enumerate(places.tolist()):
             for y, part in zip(added, self.site.parts, strict=True):
                 if part.name in self.matrices[place]:
-                    a, b = (matrix.astype(np.float64) for matrix in self.matrices[place][part.name])
-                    y[t] = x[t] @ a.T @ b.T
+                    a, b = self.matrices[place][part.name]
+                    y[t] = x[t] @ np.asarray(a, np.float64).T @ np.asarray(b, np.float64).T
         return added
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from jaxserve import LLM, LoRARequest, SamplingParams
+from tests.support.adapters.random_adapters import merged, tiny, write_adapter
 from tests.support.golden_data import goldens
-from tests.support.random_adapters import merged, tiny, write_adapter
 from tests.support.tiny_engines import SMALL, tiny_engine
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=0)
@@ -82,7 +82,7 @@ def test_layers_of_several_kv_groups_on_four_devices(gemma):
 
 
 def test_drafts_of_their_own_texts(llama, monkeypatch):
-    config = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1}
+    config = {"method": "ngram", "num_speculative_tokens": 1, "prompt_lookup_min": 1}
     llm = LLM(llama.model, **SMALL | LORA, speculative_config=config)
     planned = spied(llm, monkeypatch)
     llama.check(llm)
