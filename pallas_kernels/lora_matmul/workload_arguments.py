@@ -31,7 +31,7 @@ class LoraArguments:
         x: np.ndarray = np.asarray(self.x, np.float64)
         places: np.ndarray = np.asarray(self.batch.places)
         added = [np.zeros((len(x), part.num_outputs)) for part in self.site.parts]
-        for t, place in enumerate(places.tolist()):
+        for t, place in enumerate(map(int, places)):
             for y, part in zip(added, self.site.parts, strict=True):
                 if part.name in self.matrices[place]:
                     a, b = self.matrices[place][part.name]
