@@ -34,10 +34,12 @@ class AdapterGroups:
 
     places: Int[Array, "1 tokens"]
     """Of the tokens, 0 up to a whole tile."""
-    items: Int[Array, "GI"]
-    """GROUP items of each group: place · 2^PLACE_SHIFT + rank block, those of a tile in this order, or GAP."""
     first_groups: Int[Array, "tiles1"]
     """The groups of tile i are [first_groups[i], first_groups[i + 1])."""
+    positions: Int[Array, "G"]
+    """Of each group in `items`, in which every tile has the same number of groups, empty ones last."""
+    items: Int[Array, "GI"]
+    """GROUP of each position: place · 2^PLACE_SHIFT + rank block, those of a tile in this order, or GAP."""
 
 
 def plan_groups(batch: LoraBatch) -> AdapterGroups:
@@ -51,17 +53,16 @@ def plan_groups(batch: LoraBatch) -> AdapterGroups:
     ends = jnp.cumsum(counts, 1, dtype=jnp.int32)
     max_items = min(num_places - 1, TILE) * max_blocks
     max_items += -max_items % GROUP
-    # Item i of a tile is that of the first place whose items end behind it.
+    # Item i of a tile is that of the first place whose items end behind it. Sums, because gathers are slow on TPUs.
     number = jnp.arange(max_items, dtype=jnp.int32)[None]
-    place = (ends[:, None] <= number[:, :, None]).sum(2, dtype=jnp.int32)
-    first = jnp.take_along_axis(ends - counts, jnp.minimum(place, num_places - 2), 1)
-    is_item = number < ends[:, -1:]
-    items = jnp.where(is_item, ((place + 1) << PLACE_SHIFT) + number - first, GAP)
+    is_before = ends[:, None] <= number[:, :, None]
+    place = is_before.sum(2, dtype=jnp.int32) + 1
+    block = number - jnp.where(is_before, counts[:, None], 0).sum(2, dtype=jnp.int32)
+    items = jnp.where(number < ends[:, -1:], (place << PLACE_SHIFT) + block, GAP)
     num_groups = -(-ends[:, -1] // GROUP)
-    first_groups = jnp.pad(jnp.cumsum(num_groups, dtype=jnp.int32), (1, 0))
-    if num_tiles > 1:  # without the groups of gaps that follow each tile's
-        groups = jnp.arange(num_tiles * max_items // GROUP, dtype=jnp.int32)
-        tile = jnp.minimum((first_groups[None, 1:] <= groups[:, None]).sum(1, dtype=jnp.int32), num_tiles - 1)
-        own = jnp.minimum(groups - first_groups[tile], max_items // GROUP - 1)
-        items = items.reshape(num_tiles, -1, GROUP)[tile, own]
-    return AdapterGroups(places[None], items.reshape(-1), first_groups)
+    last_groups = jnp.cumsum(num_groups, dtype=jnp.int32)
+    groups = jnp.arange(num_tiles * max_items // GROUP, dtype=jnp.int32)
+    unused = max_items // GROUP - num_groups
+    is_before = last_groups[None] <= groups[:, None]
+    positions = groups + jnp.where(is_before, unused[None], 0).sum(1, dtype=jnp.int32)
+    return AdapterGroups(places[None], jnp.pad(last_groups, (1, 0)), positions, items.reshape(-1))

@@ -42,6 +42,7 @@ class GroupScalars:
 
     layer: Ref
     first_groups: Ref
+    positions: Ref
     items: Ref
     pages: Ref
     max_blocks: int
@@ -52,9 +53,14 @@ class GroupScalars:
         """Of all tiles."""
         return self.first_groups[self.first_groups.shape[0] - 1]
 
+    def num_items(self, group: Scalar) -> Scalar:
+        """GAPs are those behind."""
+        first = self.positions[group] * GROUP
+        return sum((self.items[first + i] >= 0).astype(jnp.int32) for i in range(GROUP))
+
     def item(self, group: Scalar, number: Scalar) -> Item:
         """GAP also where the adapter has nothing at this site."""
-        packed = self.items[group * GROUP + number]
+        packed = self.items[self.positions[group] * GROUP + number]
         place, block = lax.shift_right_arithmetic(packed, PLACE_SHIFT), packed & (2**PLACE_SHIFT - 1)
         first = jnp.where(packed < 0, 0, (place * self.max_blocks + block) * self.num_pages)
         exists = self.pages[first] > 0
@@ -77,7 +83,7 @@ class AdapterStream:
         def take(group: Scalar, carry: None) -> None:
             self._each_copy(group + 1, _start)
             self._each_copy(group, _wait)
-            num_items = sum((self.scalars.items[group * GROUP + i] >= 0).astype(jnp.int32) for i in range(GROUP))
+            num_items = self.scalars.num_items(group)
             for less, size in zip((0, *SIZES), SIZES, strict=False):
                 pl.when((num_items > less) & (num_items <= size))(partial(visit, group, lax.rem(group, DEPTH), size))
 

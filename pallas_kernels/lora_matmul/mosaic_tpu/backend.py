@@ -114,7 +114,7 @@ def _check(pool: jax.Array, pages: jax.Array, groups: AdapterGroups) -> None:
         raise NotImplementedError(
             f"pages have {page_size} rows of {width} numbers, not whole tiles of {ROWS} and {NUM_LANES}"
         )
-    if 4 * (pages.size + groups.items.size) > SMEM_BYTES:
+    if 4 * (pages.size + groups.items.size + groups.positions.size) > SMEM_BYTES:
         raise NotImplementedError(
             f"the lists of {pages.size} pages and {groups.items.size} rank blocks do not fit into scalar memory"
         )

@@ -56,7 +56,7 @@ def expand_groups(
             num_pages=pages.shape[2],
         ),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=4,
+            num_scalar_prefetch=5,
             grid=(len(groups.first_groups) - 1,),
             in_specs=[
                 sums_of_tile(num_parts, num_ranks),
@@ -76,14 +76,14 @@ def expand_groups(
         compiler_params=COMPILER_PARAMS,
         name=f"lora_expand_{site_name}",
     )(
-        *(layer[None], groups.first_groups, groups.items, pages.reshape(-1)),
+        *(layer[None], groups.first_groups, groups.positions, groups.items, pages.reshape(-1)),
         *(sums, groups.places, pltpu.with_memory_space_constraint(pool, pltpu.HBM)),
     )
 
 
 def _kernel(*refs: Ref, region: BlockRegion, parts: tuple[slice, ...], max_blocks: int, num_pages: int) -> None:
-    scalars = GroupScalars(*refs[:4], max_blocks=max_blocks, num_pages=num_pages)
-    sums_ref, places_ref, pool_ref, y_ref, lines_ref, is_item_ref, factors_ref, *buffers = refs[4:]
+    scalars = GroupScalars(*refs[:5], max_blocks=max_blocks, num_pages=num_pages)
+    sums_ref, places_ref, pool_ref, y_ref, lines_ref, is_item_ref, factors_ref, *buffers = refs[5:]
     stream = AdapterStream(region, scalars, pool_ref, *buffers)
     tile, width, num_tokens = pl.program_id(0), region.page_shape[2], y_ref.shape[0]
     num_terms = 1 if factors_ref.dtype == jnp.float32 else MAX_TERMS

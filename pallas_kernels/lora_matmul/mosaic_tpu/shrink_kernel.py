@@ -43,7 +43,7 @@ def shrink_groups(
     return pl.pallas_call(
         partial(_kernel, region=region, num_parts=num_parts, max_blocks=pages.shape[1], num_pages=pages.shape[2]),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=4,
+            num_scalar_prefetch=5,
             grid=(len(groups.first_groups) - 1,),
             in_specs=[
                 rows_of_tile(num_tokens, num_inputs),
@@ -61,14 +61,14 @@ def shrink_groups(
         compiler_params=COMPILER_PARAMS,
         name=f"lora_shrink_{site_name}",
     )(
-        *(layer[None], groups.first_groups, groups.items, pages.reshape(-1)),
+        *(layer[None], groups.first_groups, groups.positions, groups.items, pages.reshape(-1)),
         *(x, groups.places, pltpu.with_memory_space_constraint(pool, pltpu.HBM)),
     )
 
 
 def _kernel(*refs: Ref, region: BlockRegion, num_parts: int, max_blocks: int, num_pages: int) -> None:
-    scalars = GroupScalars(*refs[:4], max_blocks=max_blocks, num_pages=num_pages)
-    x_ref, places_ref, pool_ref, sums_ref, found_ref, *buffers = refs[4:]
+    scalars = GroupScalars(*refs[:5], max_blocks=max_blocks, num_pages=num_pages)
+    x_ref, places_ref, pool_ref, sums_ref, found_ref, *buffers = refs[5:]
     stream = AdapterStream(region, scalars, pool_ref, *buffers)
     tile, width, num_tokens = pl.program_id(0), region.page_shape[2], x_ref.shape[0]
     blocks_of_part = x_ref.shape[1] // width

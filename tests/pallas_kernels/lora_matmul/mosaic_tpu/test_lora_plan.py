@@ -27,9 +27,10 @@ def listed(batch: LoraBatch) -> list[list[tuple[int, int]]]:
     """(place, rank block) of the items of each tile."""
     plan = jax.jit(api.plan, static_argnames="backend")(batch, backend="mosaic_tpu").plan
     first, items = np.asarray(plan.first_groups), np.asarray(plan.items).reshape(-1, GROUP)
+    positions = np.asarray(plan.positions)
     found = []
     for begin, end in pairwise(first.tolist()):
-        of_tile = items[begin:end].reshape(-1)
+        of_tile = items[positions[begin:end]].reshape(-1)
         num_items = int((of_tile != GAP).sum())
         assert (of_tile[num_items:] == GAP).all()
         assert end - begin == -(-num_items // GROUP)
