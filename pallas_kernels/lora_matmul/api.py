@@ -15,20 +15,39 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Float32, Int
 
-from pallas_kernels.dispatch import Implementation, dispatch
+from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
 from pallas_kernels.lora_matmul import reference, xla
 from pallas_kernels.lora_matmul.adapter_layout import Site
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch
 
+GPU = "pallas_kernels.lora_matmul.mosaic_gpu.backend"
 SHRINK = (
+    Implementation("mosaic_gpu", imported_on_demand(GPU, "shrink"), platforms=("gpu",)),
     Implementation("xla", xla.shrink),
     Implementation("reference", reference.shrink, is_automatic=False),
 )
 EXPAND = (
+    Implementation("mosaic_gpu", imported_on_demand(GPU, "expand"), platforms=("gpu",)),
     Implementation("xla", xla.expand),
     Implementation("reference", reference.expand, is_automatic=False),
 )
+
+
+def _no_plan(batch: LoraBatch) -> LoraBatch:
+    return batch
+
+
+PLANS = (
+    Implementation("mosaic_gpu", imported_on_demand(GPU, "plan"), platforms=("gpu",)),
+    Implementation("xla", _no_plan),
+    Implementation("reference", _no_plan, is_automatic=False),
+)
 WHOLE = PartitionSpec()
+
+
+def plan(batch: LoraBatch, *, backend: str = "auto") -> LoraBatch:
+    """`batch` with `batch.plan`: what the back end computes once a step, for all sites, layers and KV groups."""
+    return dispatch("plan", PLANS, backend, batch)
 
 
 def shrink(

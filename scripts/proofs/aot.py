@@ -28,6 +28,7 @@ def cases() -> Iterator[Case]:
     from tests.jaxserve.runner.step import test_gpu_step_aot as gpu_step
     from tests.jaxserve.runner.step import test_llama_step_aot as llama
     from tests.jaxserve.runner.step import test_packed_step_aot as packed
+    from tests.pallas_kernels.lora_matmul.mosaic_gpu import test_lora_gpu_aot as adapters
     from tests.pallas_kernels.matmul.mosaic_gpu import test_matmul_gpu_aot as products
     from tests.pallas_kernels.page_ops import test_page_ops_aot as page_ops
     from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
@@ -98,6 +99,8 @@ def cases() -> Iterator[Case]:
     for name in gpu.CASES:
         check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)
         yield f"attention, {name}", "h200", check
+    for name in adapters.CASES:
+        yield f"adapters, {name}", "h200", partial(adapters.check, name)
     for form in blocks.SERVED:
         yield f"products with {form}", "h200", partial(blocks.check_products_with, form)
     for model in products.MODELS:
