@@ -4,8 +4,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from pallas_kernels.lora_matmul import workloads as adapters
 from pallas_kernels.matmul import workloads as products
 from pallas_kernels.paged_attention.workloads import WORKLOADS, Workload
+from scripts.benchmarks.gpu.adapter_case import AdapterCase
 from scripts.benchmarks.kernels.measure_kernel import Sampling
 from scripts.benchmarks.kernels.workload_names import KNOWN, workloads
 from tests.pallas_kernels.quant_matmul.block_checks import Case
@@ -68,6 +70,8 @@ class Sizes:
     """With as many layers as the timed loop runs over."""
     block_checks: tuple[Case, ...]
     block_products: tuple[Case, ...]
+    adapter_checks: dict[str, adapters.LoraWorkload]
+    adapters: tuple[AdapterCase, ...]
     sampling: Sampling = field(default_factory=Sampling)
     product_sampling: Sampling = field(default_factory=partial(Sampling, seconds=0.05, count=3))
     """A dozen block sizes are tried for each of a hundred products."""
@@ -177,6 +181,19 @@ FULL = Sizes(
         for num_rows in (1, 64, 200)
     ),
     block_products=BLOCK_PRODUCTS,
+    adapter_checks=adapters.WORKLOADS,
+    adapters=tuple(
+        AdapterCase(
+            f"llama3_8b_{num_rows}_rows_{num_adapters}_adapters_of_rank_16",
+            adapters.LLAMA,
+            adapters.LLAMA_PAGE,
+            num_rows,
+            num_adapters,
+            16,
+            STREAMED_BYTES,
+        )
+        for num_rows, num_adapters in ((8, 1), (8, 8), (64, 1), (64, 8), (64, 64))
+    ),
 )
 
 TINY_MODEL = str(checkpoint("llama3"))
@@ -184,6 +201,7 @@ _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtyp
 _TINY_BLOCKS = Case("tiny_blocks", "Q4_0", 3, 64, 256)
 _TINY_PRODUCT = products.Workload("tiny_product", 3, 64, 64, has_residual=True)
 
+_TINY_ADAPTER = adapters.LoraWorkload("o", adapters.TINY, adapters.TINY_PAGE, (8,), 2)
 _TINY_ENGINE = EngineSizes(
     TINY_MODEL,
     (2,),
@@ -206,6 +224,8 @@ TINY = Sizes(
     products=(products.packed(_TINY_PRODUCT),),
     block_checks=(_TINY_BLOCKS,),
     block_products=(_TINY_BLOCKS,),
+    adapter_checks={"tiny": _TINY_ADAPTER},
+    adapters=(AdapterCase("tiny_adapter", _TINY_ADAPTER.sites[1:2], adapters.TINY_PAGE, 1, 1, 8, 0),),
     sampling=Sampling(seconds=0, count=1),
     product_sampling=Sampling(seconds=0, count=1),
 )
