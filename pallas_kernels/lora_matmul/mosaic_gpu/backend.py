@@ -15,8 +15,8 @@ from pallas_kernels.dispatch import require_hopper
 from pallas_kernels.lora_matmul.adapter_layout import RANKS, Site
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch
 from pallas_kernels.lora_matmul.mosaic_gpu.column_runs import column_runs
-from pallas_kernels.lora_matmul.mosaic_gpu.expand_kernel import THREADS, expand_groups
-from pallas_kernels.lora_matmul.mosaic_gpu.shrink_kernel import CHUNKS, shrink_groups
+from pallas_kernels.lora_matmul.mosaic_gpu.expand_thread_block import THREADS, expand_groups
+from pallas_kernels.lora_matmul.mosaic_gpu.shrink_thread_block import CHUNKS, shrink_groups
 from pallas_kernels.lora_matmul.mosaic_gpu.token_groups import TokenGroups, group_tokens
 
 MAX_WIDTH = 512

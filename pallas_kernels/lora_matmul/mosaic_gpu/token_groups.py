@@ -17,7 +17,7 @@ from jaxtyping import Array, Int
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch
 
 TOKENS = 8
-"""Of a group. With as many runs of inputs they are the 64 columns of a product (`shrink_kernel.py`)."""
+"""Of a group. With as many runs of inputs they are the 64 columns of a product (`shrink_thread_block.py`)."""
 NO_TOKEN = -1
 
 

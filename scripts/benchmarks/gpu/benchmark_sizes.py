@@ -7,7 +7,6 @@ from typing import Any
 from pallas_kernels.lora_matmul import workloads as adapters
 from pallas_kernels.matmul import workloads as products
 from pallas_kernels.paged_attention.workloads import WORKLOADS, Workload
-from scripts.benchmarks.gpu.adapter_case import AdapterCase
 from scripts.benchmarks.kernels.measure_kernel import Sampling
 from scripts.benchmarks.kernels.workload_names import KNOWN, workloads
 from tests.pallas_kernels.quant_matmul.block_checks import Case
@@ -71,7 +70,8 @@ class Sizes:
     block_checks: tuple[Case, ...]
     block_products: tuple[Case, ...]
     adapter_checks: dict[str, adapters.LoraWorkload]
-    adapters: tuple[AdapterCase, ...]
+    adapters: dict[str, adapters.LoraWorkload]
+    """All of their sites, in as many layers as the timed loop runs over."""
     sampling: Sampling = field(default_factory=Sampling)
     product_sampling: Sampling = field(default_factory=partial(Sampling, seconds=0.05, count=3))
     """A dozen block sizes are tried for each of a hundred products."""
@@ -182,18 +182,7 @@ FULL = Sizes(
     ),
     block_products=BLOCK_PRODUCTS,
     adapter_checks=adapters.WORKLOADS,
-    adapters=tuple(
-        AdapterCase(
-            f"llama3_8b_{num_rows}_rows_{num_adapters}_adapters_of_rank_16",
-            adapters.LLAMA,
-            adapters.LLAMA_PAGE,
-            num_rows,
-            num_adapters,
-            16,
-            STREAMED_BYTES,
-        )
-        for num_rows, num_adapters in ((8, 1), (8, 8), (64, 1), (64, 8), (64, 64))
-    ),
+    adapters=adapters.BENCH_WORKLOADS,
 )
 
 TINY_MODEL = str(checkpoint("llama3"))
@@ -225,7 +214,7 @@ TINY = Sizes(
     block_checks=(_TINY_BLOCKS,),
     block_products=(_TINY_BLOCKS,),
     adapter_checks={"tiny": _TINY_ADAPTER},
-    adapters=(AdapterCase("tiny_adapter", _TINY_ADAPTER.sites[1:2], adapters.TINY_PAGE, 1, 1, 8, 0),),
+    adapters={"tiny_adapter": replace(_TINY_ADAPTER, sites=_TINY_ADAPTER.sites[1:2], dtype="bfloat16")},
     sampling=Sampling(seconds=0, count=1),
     product_sampling=Sampling(seconds=0, count=1),
 )

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pallas_kernels.lora_matmul import api
-from pallas_kernels.lora_matmul.mosaic_gpu.expand_kernel import MAX_DEPTH
-from pallas_kernels.lora_matmul.mosaic_gpu.shrink_kernel import CHUNKS
+from pallas_kernels.lora_matmul.mosaic_gpu.expand_thread_block import MAX_DEPTH
+from pallas_kernels.lora_matmul.mosaic_gpu.shrink_thread_block import CHUNKS
 from pallas_kernels.lora_matmul.workload_arguments import LoraArguments, make_arguments
 from pallas_kernels.lora_matmul.workloads import TINY, TINY_PAGE, LoraWorkload, sites_of
 from tests.pallas_kernels.host_callbacks import host_callbacks

@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from pallas_kernels.lora_matmul import api
-from pallas_kernels.lora_matmul.mosaic_gpu import expand_kernel, shrink_kernel
+from pallas_kernels.lora_matmul.mosaic_gpu import expand_thread_block, shrink_thread_block
 from pallas_kernels.lora_matmul.workload_arguments import make_arguments
 from pallas_kernels.lora_matmul.workloads import TINY, TINY_PAGE, LoraWorkload
 from tests.pallas_kernels.race_findings import missing_waits
@@ -24,7 +24,7 @@ WORKLOAD = LoraWorkload("o", TINY, TINY_PAGE, (20,), 3, dtype="bfloat16")
 @pytest.fixture
 def races() -> Iterator[list[Any]]:
     """What was found in each kernel that has begun: in `shrink`, in `expand`."""
-    with patch.object(expand_kernel, "MAX_DEPTH", 2), races_of_products() as findings:
+    with patch.object(expand_thread_block, "MAX_DEPTH", 2), races_of_products() as findings:
         yield findings
 
 
@@ -42,7 +42,7 @@ def test_nothing_meets(races):
     assert [found.races_found for found in races] == [False, False]
 
 
-@pytest.mark.parametrize(("number", "kernel"), [(0, shrink_kernel), (1, expand_kernel)])
+@pytest.mark.parametrize(("number", "kernel"), [(0, shrink_thread_block), (1, expand_thread_block)])
 def test_a_missing_wait_is_caught(races, number: int, kernel: ModuleType):
     with missing_waits(kernel, "filled"):
         run()
@@ -51,6 +51,6 @@ def test_a_missing_wait_is_caught(races, number: int, kernel: ModuleType):
 
 def test_a_missing_fence_is_caught(races, monkeypatch):
     """Outputs are stored by threads and leave by a copy; rank blocks are read by threads before others are copied."""
-    monkeypatch.setattr(expand_kernel.plgpu, "commit_smem", lambda: None)
+    monkeypatch.setattr(expand_thread_block.plgpu, "commit_smem", lambda: None)
     run()
     assert races[1].races_found
