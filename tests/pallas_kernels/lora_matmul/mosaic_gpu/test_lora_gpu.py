@@ -33,13 +33,17 @@ def _fast_callbacks() -> Iterator[None]:
         yield
 
 
+plan = jax.jit(partial(api.plan, backend="mosaic_gpu"))
+run = jax.jit(
+    partial(api.lora_matmul, backend="mosaic_gpu"),
+    static_argnames="site",
+    compiler_options={"xla_backend_optimization_level": 0},
+)
+
+
 def added(args: LoraArguments) -> list[np.ndarray]:
-    run = jax.jit(
-        partial(api.lora_matmul, site=args.site, backend="mosaic_gpu"),
-        compiler_options={"xla_backend_optimization_level": 0},
-    )
-    batch = jax.jit(partial(api.plan, backend="mosaic_gpu"))(args.batch)
-    return [np.asarray(part) for part in run(args.x, args.pool, args.layer, args.group, batch)]
+    result = run(args.x, args.pool, args.layer, args.group, plan(args.batch), site=args.site)
+    return [np.asarray(part) for part in result]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -65,6 +69,16 @@ def test_adapters_of_other_rows_are_an_error_that_is_seen():
     places = np.asarray(args.batch.places)
     other = replace(args, batch=replace(args.batch, places=jnp.asarray(np.where(places == 1, 3, places))))
     assert max(np.abs(part - old).max() for part, old in zip(added(other), args.expected(), strict=True)) > 0.1
+
+
+def test_a_token_alone_has_the_bits_that_it_has_among_others():
+    args = make_arguments(replace(CASES["several adapters"], dtype="bfloat16"))
+    token = int(np.argmax(np.asarray(args.batch.places) == 3))
+    places = jnp.zeros_like(args.batch.places).at[token].set(3)
+    alone = added(replace(args, batch=replace(args.batch, places=places)))
+    for part, among_others in zip(alone, added(args), strict=True):
+        np.testing.assert_array_equal(part[token], among_others[token])
+        assert not np.delete(part, token, axis=0).any(), "those without an adapter"
 
 
 @pytest.mark.parametrize(
