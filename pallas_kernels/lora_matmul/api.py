@@ -15,19 +15,22 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Float32, Int
 
-from pallas_kernels.dispatch import Implementation, dispatch
+from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
 from pallas_kernels.lora_matmul import reference, xla
 from pallas_kernels.lora_matmul.adapter_layout import Site
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch
 from pallas_kernels.lora_matmul.mosaic_tpu import backend as mosaic_tpu
 
+GPU = "pallas_kernels.lora_matmul.mosaic_gpu.backend"
 SHRINK = (
     Implementation("mosaic_tpu", mosaic_tpu.shrink, platforms=("tpu",)),
+    Implementation("mosaic_gpu", imported_on_demand(GPU, "shrink"), platforms=("gpu",)),
     Implementation("xla", xla.shrink),
     Implementation("reference", reference.shrink, is_automatic=False),
 )
 EXPAND = (
     Implementation("mosaic_tpu", mosaic_tpu.expand, platforms=("tpu",)),
+    Implementation("mosaic_gpu", imported_on_demand(GPU, "expand"), platforms=("gpu",)),
     Implementation("xla", xla.expand),
     Implementation("reference", reference.expand, is_automatic=False),
 )
@@ -39,6 +42,7 @@ def _no_plan(batch: LoraBatch) -> LoraBatch:
 
 PLANS = (
     Implementation("mosaic_tpu", mosaic_tpu.plan, platforms=("tpu",)),
+    Implementation("mosaic_gpu", imported_on_demand(GPU, "plan"), platforms=("gpu",)),
     Implementation("xla", _no_plan),
     Implementation("reference", _no_plan, is_automatic=False),
 )

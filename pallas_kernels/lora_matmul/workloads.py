@@ -50,3 +50,11 @@ WORKLOADS = {
     "drafts": LoraWorkload("down", TINY, TINY_PAGE, (8, 16, 4), 64, (8, 5, 8, 2), 4),
     "SmolLM2": LoraWorkload("qkv", SMOLLM2, SMOLLM2_PAGE, (8, 16, 64), 8, dtype="bfloat16"),
 }
+
+BENCH_WORKLOADS = {
+    f"llama3_8b_{num_rows}_rows_{num_adapters}_adapters": LoraWorkload(
+        "qkv", LLAMA, LLAMA_PAGE, (16,) * num_adapters, num_rows, dtype="bfloat16"
+    )
+    for num_rows, num_adapters in ((8, 1), (8, 8), (64, 1), (64, 8), (64, 64))
+}
+"""Rows of one token, by turns of adapters of rank 16, whose sites are timed together."""

@@ -30,6 +30,7 @@ def cases() -> Iterator[Case]:
     from tests.jaxserve.runner.step import test_gpu_step_aot as gpu_step
     from tests.jaxserve.runner.step import test_llama_step_aot as llama
     from tests.jaxserve.runner.step import test_packed_step_aot as packed
+    from tests.pallas_kernels.lora_matmul.mosaic_gpu import test_lora_gpu_aot as gpu_adapters
     from tests.pallas_kernels.lora_matmul.mosaic_tpu import test_lora_aot as adapters
     from tests.pallas_kernels.matmul.mosaic_gpu import test_matmul_gpu_aot as products
     from tests.pallas_kernels.page_ops import test_page_ops_aot as page_ops
@@ -105,6 +106,8 @@ def cases() -> Iterator[Case]:
     for name in gpu.CASES:
         check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)
         yield f"attention, {name}", "h200", check
+    for name in gpu_adapters.CASES:
+        yield f"adapters, {name}", "h200", partial(gpu_adapters.check, name)
     for form in blocks.SERVED:
         yield f"products with {form}", "h200", partial(blocks.check_products_with, form)
     for model in products.MODELS:

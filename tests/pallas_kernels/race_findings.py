@@ -39,7 +39,7 @@ def missing_waits(kernel: ModuleType, name: str) -> Iterator[None]:
         begin(refs, *static)
 
     def wait_for_others(barrier: Any) -> None:
-        if getattr(barrier, "ref", barrier) is not skipped[-1]:
+        if not skipped or getattr(barrier, "ref", barrier) is not skipped[-1]:
             wait(barrier)
 
     # The interpreter raises at the end for barriers whose phases were not waited for.

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from pallas_kernels.lora_matmul import workloads as adapters
 from pallas_kernels.matmul import workloads as products
 from pallas_kernels.paged_attention.workloads import WORKLOADS, Workload
 from scripts.benchmarks.kernels.measure_kernel import Sampling
@@ -68,6 +69,9 @@ class Sizes:
     """With as many layers as the timed loop runs over."""
     block_checks: tuple[Case, ...]
     block_products: tuple[Case, ...]
+    adapter_checks: dict[str, adapters.LoraWorkload]
+    adapters: dict[str, adapters.LoraWorkload]
+    """All of their sites, in as many layers as the timed loop runs over."""
     sampling: Sampling = field(default_factory=Sampling)
     product_sampling: Sampling = field(default_factory=partial(Sampling, seconds=0.05, count=3))
     """A dozen block sizes are tried for each of a hundred products."""
@@ -177,6 +181,8 @@ FULL = Sizes(
         for num_rows in (1, 64, 200)
     ),
     block_products=BLOCK_PRODUCTS,
+    adapter_checks=adapters.WORKLOADS,
+    adapters=adapters.BENCH_WORKLOADS,
 )
 
 TINY_MODEL = str(checkpoint("llama3"))
@@ -184,6 +190,7 @@ _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtyp
 _TINY_BLOCKS = Case("tiny_blocks", "Q4_0", 3, 64, 256)
 _TINY_PRODUCT = products.Workload("tiny_product", 3, 64, 64, has_residual=True)
 
+_TINY_ADAPTER = adapters.LoraWorkload("o", adapters.TINY, adapters.TINY_PAGE, (8,), 2)
 _TINY_ENGINE = EngineSizes(
     TINY_MODEL,
     (2,),
@@ -206,6 +213,8 @@ TINY = Sizes(
     products=(products.packed(_TINY_PRODUCT),),
     block_checks=(_TINY_BLOCKS,),
     block_products=(_TINY_BLOCKS,),
+    adapter_checks={"tiny": _TINY_ADAPTER},
+    adapters={"tiny_adapter": replace(_TINY_ADAPTER, sites=_TINY_ADAPTER.sites[1:2], dtype="bfloat16")},
     sampling=Sampling(seconds=0, count=1),
     product_sampling=Sampling(seconds=0, count=1),
 )

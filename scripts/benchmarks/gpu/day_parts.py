@@ -60,10 +60,12 @@ def first(folder: Path, is_small: bool) -> Iterator[Task]:
 
 
 def checks(folder: Path, is_small: bool) -> Iterator[Task]:
-    from scripts.benchmarks.gpu import block_products, product_checks, reference_checks
+    from scripts.benchmarks.gpu import reference_checks
+    from scripts.benchmarks.gpu.products import adapter_products, block_products, product_checks
 
     sizes = sizes_of(is_small)
     others = tuple(w for w in sizes.checks if w not in _first_checks(sizes))
+    yield from adapter_products.checks(sizes)
     yield from block_products.checks(sizes)
     yield from product_checks.tasks(sizes)
     yield from reference_checks.tasks(replace(sizes, checks=others))
@@ -76,8 +78,9 @@ def tune(folder: Path, is_small: bool) -> Iterator[Task]:
 
 
 def products(folder: Path, is_small: bool) -> Iterator[Task]:
-    from scripts.benchmarks.gpu import block_products, product_times
+    from scripts.benchmarks.gpu.products import adapter_products, block_products, product_times
 
+    yield from adapter_products.tasks(sizes_of(is_small))
     yield from block_products.tasks(sizes_of(is_small))
     yield from product_times.tasks(sizes_of(is_small), *_tuned(folder, is_small))
 

@@ -23,6 +23,8 @@ EXPLAINED = {
     "of the product's rate.",
     "Products of few rows": "One product of a layer, the layers in turn. *MBU*: rate of the layer's weights, as a "
     "share of the copy's rate; the sizes are the kernel's fastest; *used*: by `backend=\"auto\"` from now on.",
+    "Adapters": "What adapters add to all products of a layer, the layers in turn, without those products. *MBU*: rate "
+    "of the matrices of the rows' adapters, as a share of the copy's rate.",
     "Where a decode step's time goes": "Traced, by scope of the model; the figures file also has the operations.",
     "Whole decode steps": "Medians, with the host's part. *MBU*: rate of weights (without the embedding), keys and "
     "values, as a share of the copy's rate. *context*: positions per sequence.",
@@ -68,6 +70,7 @@ def sections(results: Results) -> dict[str, gpu_tables.Rows]:
         "Ceilings": gpu_tables.ceilings(results),
         "First look": gpu_tables.first(results),
         "Products of few rows": gpu_tables.products(results),
+        "Adapters": gpu_tables.adapters(results),
         "Decode attention": gpu_tables.decode(results),
         "Prefill attention": gpu_tables.prefill(results),
         "Whole decode steps": gpu_tables.engine(results),

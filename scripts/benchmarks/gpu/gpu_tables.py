@@ -68,6 +68,16 @@ def products(results: Results) -> Rows:
     return rows
 
 
+def adapters(results: Results) -> Rows:
+    """MBU: of the matrices of the rows' adapters."""
+    rows = [["adapters", "MB", "XLA, µs", "mosaic_gpu, µs", "MBU"]]
+    for r in results.of("adapters"):
+        rate = share(1e6 * r["adapter_bytes"] / r["kernel_us"], ceiling(results)["bytes_per_s"])
+        size = f"{r['adapter_bytes'] / 1e6:,.1f}"
+        rows.append([r["workload"], size, _us(r["xla_us"]), _us(r["kernel_us"]), percent(rate)])
+    return rows
+
+
 def ceilings(results: Results) -> Rows:
     rows = [["operation", "rate"]]
     for r in results.of("ceilings"):

@@ -29,6 +29,7 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
             "first engine",
             "tune",
             "products",
+            "adapters",
             "attention",
             "engine",
             "profile",
@@ -37,6 +38,7 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
     }
     assert {check["workload"]: check["fault"] for check in records["checks"]} == dict.fromkeys(
         (
+            "adapters, tiny",
             "tiny_blocks",
             "tiny_product",
             "tiny_product_int8",
@@ -49,6 +51,7 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
     assert blocks["workload"] == "tiny_blocks"
     assert blocks["weight_bytes"] == 64 * 256 * 18 // 32
     assert [one["problem"] for one in product["tried"] if one["time_us"] is None] == []
+    assert [(r["workload"], r["adapter_bytes"]) for r in records["adapters"]] == [("tiny_adapter", 2 * 8 * (128 + 96))]
     assert [r["by"] for r in records["attention"]] == ["mosaic_gpu", "xla"]
     assert [step["weights"] for step in records["engine"]] == ["float32", "int8"]
     for step in records["engine"]:

@@ -7,7 +7,8 @@ import pytest
 
 from pallas_kernels import tuned_blocks
 from pallas_kernels.matmul.workloads import Workload
-from scripts.benchmarks.gpu import gpu_tables, product_times
+from scripts.benchmarks.gpu import gpu_tables
+from scripts.benchmarks.gpu.products import product_times
 from scripts.benchmarks.gpu.task_list import Results
 from scripts.benchmarks.kernels.measure_kernel import Sampling
 
