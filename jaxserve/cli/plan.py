@@ -12,8 +12,8 @@ from jaxserve.core.options.engine_config import ALIASES, EngineConfig
 
 FLAGS = """revision hf_token cache_dir dtype quantization tensor_parallel_size max_model_len max_num_seqs
     max_num_batched_tokens max_chunk_tokens page_size kv_layout num_pages kv_cache_memory_bytes
-    memory_utilization max_logprobs attention_backend batch_invariant speculative_config kv_policy buckets
-    compilation_cache_dir"""
+    memory_utilization max_logprobs attention_backend batch_invariant speculative_config kv_policy enable_lora
+    max_loras max_lora_rank max_cpu_loras buckets compilation_cache_dir"""
 
 
 def run(argv: list[str]) -> int:
