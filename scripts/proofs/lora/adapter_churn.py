@@ -87,19 +87,15 @@ def _rates(llm: Any, adapters: list[LoRARequest], sizes: Sizes) -> dict[str, lis
     from jaxserve import SamplingParams
 
     params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False)
-    all_of, few = np.arange(len(adapters)), np.arange(NUM_FEW)
-    skew, few_skew = (ranks[:-1] / ranks[:-1].sum() for ranks in (
-        np.append((all_of + 1.0) ** -SKEW, 0), np.append((few + 1.0) ** -SKEW, 0)
-    ))  # fmt: skip
-    loads = {"five": (few, few_skew), "skewed": (all_of, skew), "uniform": (all_of, None)}
+    loads = {"five": _skewed(NUM_FEW), "skewed": _skewed(len(adapters)), "uniform": None}
     rates = {name: list[float]() for name in loads}
     for turn in range(sizes.num_turns + 1):
         lens = np.random.default_rng(turn).integers(*PROMPT_LENS, sizes.num_requests)
         for name in loads if turn % 2 else reversed(loads):
-            numbers, law = loads[name]
+            law = loads[name]
             rng = np.random.default_rng([turn, list(loads).index(name)])
             prompts = [rng.integers(1000, 40000, length).tolist() for length in lens]
-            drawn = [adapters[i] for i in rng.choice(numbers, sizes.num_requests, p=law)]
+            drawn = [adapters[i] for i in rng.choice(len(adapters if law is None else law), sizes.num_requests, p=law)]
             started_s = time.perf_counter()
             llm.generate(prompts, params, lora_request=drawn, use_tqdm=False)
             rate = sizes.num_requests * NUM_TOKENS / (time.perf_counter() - started_s)
@@ -107,6 +103,12 @@ def _rates(llm: Any, adapters: list[LoRARequest], sizes: Sizes) -> dict[str, lis
             if turn:
                 rates[name].append(rate)
     return rates
+
+
+def _skewed(count: int) -> np.ndarray:
+    """How often each adapter is drawn."""
+    weights = np.arange(1.0, count + 1) ** -SKEW
+    return weights / weights.sum()
 
 
 def _watched(llm: Any) -> list[bool]:

@@ -13,6 +13,7 @@ from tests.support.random_adapters import tiny, write_adapter
 
 NUM_ADAPTERS, NUM_TOKENS = 20, 24
 PROMPT = list(range(2000, 2064))
+BUCKETS = {"max_num_batched_tokens": 128, "buckets": "8 128x8"}
 
 
 def adapter_laws(sizes: Sizes) -> list[Law]:
@@ -25,7 +26,7 @@ def _in_use_and_cached(folder: Path) -> list[Law]:
 
     adapters = [write_adapter(folder / f"a{i}", SMOLLM, 8, i, ("q", "v")) for i in range(NUM_ADAPTERS)]
     options = {"dtype": "float32", "quantization": "dense", "max_model_len": 128, "max_num_seqs": 8}
-    llm = LLM(SMOLLM, **options, enable_lora=True, max_loras=4, max_lora_rank=8, num_pages=1000, buckets="8 128x8")
+    llm = LLM(SMOLLM, **options, enable_lora=True, max_loras=4, max_lora_rank=8, num_pages=1000, **BUCKETS)
     first, again = (sum(_cached(llm, adapter) for adapter in adapters) for _ in range(2))
     laws: list[Law] = [
         (f"cached tokens of a prompt that {NUM_ADAPTERS} adapters have read, each for the first time", first, None, 0),

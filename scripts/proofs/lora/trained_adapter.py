@@ -35,7 +35,15 @@ def trained(sizes: Sizes) -> list[Law]:
             raise SystemExit("jaxserve merge-lora failed")
         prompts = [prompt[:MAX_PROMPT_LEN] for prompt in read_goldens(SMOLLM)[0][:NUM_PROMPTS]]
         options = {"dtype": "float32", "quantization": "dense", "max_model_len": 128, "max_num_seqs": 20}
-        llm = LLM(SMOLLM, **options, enable_lora=True, max_loras=1, buckets="20 256x20", num_pages=400)
+        llm = LLM(
+            SMOLLM,
+            **options,
+            enable_lora=True,
+            max_loras=1,
+            num_pages=400,
+            max_num_batched_tokens=256,
+            buckets="20 256x20",
+        )
         base = _generate(llm, prompts, None, NUM_TOKENS)
         found = _generate(llm, prompts, LoRARequest("trained", str(adapter)), NUM_TOKENS)
         del llm
