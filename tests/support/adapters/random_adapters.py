@@ -3,6 +3,7 @@
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -30,7 +31,15 @@ def config_of(model: str) -> ModelConfig:
 
 
 def write_adapter(
-    folder: Path, model: str, rank: int, seed: int, parts: tuple[str, ...] = ALL, layers: tuple[int, ...] | None = None
+    folder: Path,
+    model: str,
+    rank: int,
+    seed: int,
+    parts: tuple[str, ...] = ALL,
+    layers: tuple[int, ...] | None = None,
+    *,
+    size: float = SIZE,
+    dtype: Any = np.float32,
 ) -> LoRARequest:
     """A PEFT folder with random matrices, none of them zero, of `parts` of these layers (None: all)."""
     config, rng, tensors = config_of(model), np.random.default_rng(seed), dict[str, np.ndarray]()
@@ -39,9 +48,9 @@ def write_adapter(
             num_outputs, num_inputs = matrix_shapes(config)[part]
             name = f"base_model.model.model.layers.{layer}.{MODULES[part]}"
             a, b = rng.standard_normal((rank, num_inputs)), rng.standard_normal((num_outputs, rank))
-            tensors[f"{name}.lora_A.weight"] = (a * num_inputs**-0.5).astype(np.float32)
-            tensors[f"{name}.lora_B.weight"] = (b * SIZE * rank**-0.5).astype(np.float32)
-    folder.mkdir(parents=True)
+            tensors[f"{name}.lora_A.weight"] = (a * num_inputs**-0.5).astype(dtype)
+            tensors[f"{name}.lora_B.weight"] = (b * size * rank**-0.5).astype(dtype)
+    folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "adapter_model.safetensors")
     targets = [MODULES[part].partition(".")[2] for part in parts]
     described = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": targets}
