@@ -17,7 +17,7 @@ from scripts.proofs.grammars.laws import Law
 from scripts.proofs.helpers.draft_equality import SMOLLM
 from scripts.proofs.helpers.stored_rows import STORE
 from scripts.proofs.lora.proof_sizes import Sizes
-from tests.support.random_adapters import write_adapter
+from tests.support.adapters.random_adapters import write_adapter
 
 NUM_FEW, RANK, MAX_LORAS = 5, 8, 32
 LEAST_RATIO = 0.95

@@ -15,7 +15,7 @@ from jaxserve import LoRARequest
 from scripts.proofs.grammars.laws import Law
 from scripts.proofs.helpers.draft_equality import SMOLLM
 from scripts.proofs.lora.proof_sizes import Sizes
-from tests.support.random_adapters import write_adapter
+from tests.support.adapters.random_adapters import write_adapter
 
 ROWS, DISTINCT, RANKS = (8, 64), (1, 8, 64), (8, 16)
 MOST_OFF = 1.02

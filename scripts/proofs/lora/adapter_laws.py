@@ -9,7 +9,7 @@ from jaxserve import LoRARequest
 from scripts.proofs.grammars.laws import Law
 from scripts.proofs.helpers.draft_equality import SMOLLM
 from scripts.proofs.lora.proof_sizes import Sizes
-from tests.support.random_adapters import tiny, write_adapter
+from tests.support.adapters.random_adapters import tiny, write_adapter
 
 NUM_ADAPTERS, NUM_TOKENS = 20, 24
 PROMPT = list(range(2000, 2064))

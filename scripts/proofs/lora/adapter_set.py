@@ -6,7 +6,7 @@ from typing import Any
 from jaxserve import LoRARequest
 from scripts.proofs.helpers.draft_equality import SMOLLM
 from scripts.proofs.parity import read_goldens
-from tests.support.random_adapters import ALL, write_adapter
+from tests.support.adapters.random_adapters import ALL, write_adapter
 
 RANKS = (4, 8, 16, 64)
 KINDS: tuple[dict[str, Any], ...] = (

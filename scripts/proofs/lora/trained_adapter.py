@@ -61,8 +61,8 @@ def trained(sizes: Sizes) -> list[Law]:
 def files_of_peft(sizes: Sizes) -> list[Law]:
     """Folders that PEFT wrote, of tiny models: their texts are those of the merged checkpoint."""
     from jaxserve import LLM
+    from tests.support.adapters.random_adapters import merged, tiny
     from tests.support.golden_data import goldens
-    from tests.support.random_adapters import merged, tiny
 
     laws = list[Law]()
     for folder in sorted(PEFT_FOLDERS.iterdir()):
