@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxserve.batch.results_journal import ResultsJournal
     from jaxserve.batch.run_batch import BatchSummary
 
-SERVER_OPTIONS = ("tool_call_parser", "reasoning_parser")  # those of a server that change results
+SERVER_OPTIONS = ("tool_call_parser", "reasoning_parser", "lora_modules")  # those of a server that change results
 INFLIGHT_PER_SEQ = 4  # lines in flight per running sequence, so that the engine never waits for the next one
 
 
@@ -30,11 +30,11 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.max_inflight is not None and args.max_inflight < 1:
         raise RequestError("--max-inflight must be at least 1", "max_inflight")
-    EngineConfig.create(args.model or "any", **engine_options(args))  # reports mistakes before anything is read
+    config = EngineConfig.create(args.model or "any", **engine_options(args))  # reports mistakes first
     try:
         from jaxserve.batch.bucket_files import BucketMirror, download, is_remote
         from jaxserve.batch.check_input import check_input, check_models
-        from jaxserve.server.model_names import default_name
+        from jaxserve.server.model_names import check_modules, default_name
     except ModuleNotFoundError as error:
         raise ConfigError(f"batch needs {error.name}: pip install 'jaxserve-engine[server]'") from None
     with tempfile.TemporaryDirectory(prefix="jaxserve-batch-") as folder:
@@ -44,19 +44,20 @@ def run(argv: list[str]) -> int:
         found = check_input(source)
         if not found.num_lines:
             raise RequestError(f"{args.input} has no lines: there is nothing to answer", "input")
-        model = args.model or next(iter(found.models), None)
+        chosen = {name: getattr(args, name) for name in SERVER_OPTIONS if hasattr(args, name)}
+        adapters = [module.request.lora_name for module in ServerConfig(**chosen).adapter_modules]
+        model = args.model or next((name for name in found.models if name not in adapters), None)
         if model is None:
             raise RequestError(f"{args.input} names no model: give --model", "model")
         names = tuple(args.served_model_name or dict.fromkeys((default_name(model), model)))
-        chosen = {name: getattr(args, name) for name in SERVER_OPTIONS if hasattr(args, name)}
         server_config = ServerConfig(served_model_name=names, trust_request_chat_template=True, **chosen)
-        check_models(found, names, args.input)
+        check_modules(server_config, names, is_enabled=config.enable_lora)
+        check_models(found, (*names, *adapters), args.input)
         mirror = BucketMirror(args.output, _spool()) if is_remote(args.output) else None
         output = Path(args.output) if mirror is None else mirror.path
         if output.resolve() == source.resolve():
             raise RequestError("input and output are the same file", "output")
-        config = EngineConfig.create(model, **engine_options(args))
-        return _run(_Job(args, config, server_config, source, found.num_lines), output, mirror)
+        return _run(_Job(args, replace(config, model=model), server_config, source, found.num_lines), output, mirror)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ async def _answer(job: _Job, journal: "ResultsJournal", mirror: "BucketMirror | 
     args, config = job.args, job.config
     llm = LLM.from_config(config, show_progress=not args.quiet)
     server_config = job.server_config
+    for module in server_config.adapter_modules:
+        llm.load_adapter(module.request)
     state = ServerState(server_config, server_config.served_model_name, client_templates=None)  # the file is the user's
     async with AsyncLLM.from_llm(llm) as engine:
         state.open(engine.client)

@@ -3,6 +3,7 @@ of packed weights, of the prefix cache and of a server."""
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from jaxserve.bench.lengths import LengthRange
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, dataset, lengths, out_file, whole_number
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
-from jaxserve.cli.bench_verbs import bench_prefix, bench_quality, bench_serve, bench_spec
+from jaxserve.cli.bench_verbs import bench_adapters, bench_prefix, bench_quality, bench_serve, bench_spec
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 
@@ -31,7 +32,9 @@ def run(argv: list[str]) -> int:
         return bench_serve.run(args)
     if args.benchmark == "throughput" and args.dataset != "random" and args.input_len is not None:
         raise RequestError("--input-len applies to random prompts only: leave it out with --dataset FILE")
-    config = EngineConfig.create(args.model, **engine_options(args))
+    has_adapters = getattr(args, "num_adapters", None) is not None
+    defaults = bench_adapters.engine_defaults(args) if args.benchmark == "throughput" else {}
+    config = EngineConfig.create(args.model, **(defaults | engine_options(args)))
 
     from rich.console import Console
 
@@ -42,14 +45,18 @@ def run(argv: list[str]) -> int:
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     workloads, description = args.workloads(args, llm)
-    measured = measure(
-        llm,
-        workloads,
-        warm_up=args.warmup,
-        repeats=args.repeats,
-        use_tqdm=not args.quiet and sys.stderr.isatty(),
-        on_progress=progress_printer(args.quiet),
-    )
+    with tempfile.TemporaryDirectory(prefix="jaxserve-adapters-") as folder:
+        if has_adapters:
+            workloads, adapters = bench_adapters.with_adapters(args, llm, Path(folder), workloads)
+            description |= adapters
+        measured = measure(
+            llm,
+            workloads,
+            warm_up=args.warmup,
+            repeats=args.repeats,
+            use_tqdm=not args.quiet and sys.stderr.isatty(),
+            on_progress=progress_printer(args.quiet),
+        )
     result = getattr(pass_summaries, args.benchmark)(measured.passes)
     record = offline_report.record(llm, description, {"benchmark": args.benchmark, **result}, measured)
     console = Console()
@@ -85,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         help="'random' for random token ids (default), a text file with one prompt per line, or a .jsonl file with "
         "prompt or prompt_token_ids and optionally output_len",
     )
+    bench_adapters.add_flags(throughput)
     throughput.set_defaults(workloads=_throughput_workloads)
     latency = benchmarks.add_parser(
         "latency",

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.lora_flag import add_lora_flag, lora_request, with_lora
 from jaxserve.cli.args.sampling_flags import add_chat_flags, sampling_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.cli.chat_session.conversation import NOT_IN_CHAT, Conversation
@@ -20,14 +21,19 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     options, variables = sampling_options(args), _variables(args.chat_template_kwargs)
     SamplingParams(**options)  # reports mistakes before the model is loaded
-    config = EngineConfig.create(args.model, **engine_options(args))
+    config = EngineConfig.create(args.model, **with_lora(engine_options(args), args.lora))
+    adapter = lora_request(args.lora)
 
     from jaxserve.engine.llm import LLM
 
     is_terminal = sys.stdin.isatty()
     llm = LLM.from_config(config, show_progress=is_terminal)
     max_model_len = llm.parts.sizes.max_model_len
-    conversation = Conversation(llm, max_model_len, system=args.system, options=options, variables=variables)
+    if adapter is not None:
+        llm.load_adapter(adapter)  # reports files that cannot be used before the first question
+    conversation = Conversation(
+        llm, max_model_len, system=args.system, options=options, variables=variables, lora_request=adapter
+    )
     if not is_terminal:
         return answer_lines(conversation, sys.stdin)
     edit_lines()
@@ -43,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--system", help="system message")
+    add_lora_flag(parser)
     parser.add_argument(
         "--chat-template-kwargs",
         metavar="JSON",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.lora_flag import add_lora_flag, lora_request, with_lora
 from jaxserve.cli.args.sampling_flags import add_sampling_flags, sampling_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.errors import RequestError
@@ -29,7 +30,8 @@ def run(argv: list[str]) -> int:
     params = SamplingParams(**sampling_options(args))
     if not args.json and (params.logprobs is not None or params.prompt_logprobs is not None):
         raise RequestError("--logprobs and --prompt-logprobs need --json", "logprobs")
-    config = EngineConfig.create(args.model, **engine_options(args))
+    config = EngineConfig.create(args.model, **with_lora(engine_options(args), args.lora))
+    adapter = lora_request(args.lora)
 
     from jaxserve.bench.offline.compile_clock import CompileClock
     from jaxserve.engine.llm import LLM
@@ -37,7 +39,7 @@ def run(argv: list[str]) -> int:
     llm = LLM.from_config(config, show_progress=not args.quiet)
     loaded_s = time.monotonic()
     with CompileClock() as clock:
-        outputs = llm.generate(prompts, params, use_tqdm=not args.quiet)
+        outputs = llm.generate(prompts, params, lora_request=adapter, use_tqdm=not args.quiet)
     finished_s = time.monotonic()
     for output in outputs:
         _print(output, as_json=args.json, show_prompt=len(prompts) > 1)
@@ -54,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--prompt", action="append", default=[], help="text to complete; repeatable")
     parser.add_argument("--prompts-file", help="file with one prompt per line; - reads standard input")
+    add_lora_flag(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object per prompt instead of text")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
     add_sampling_flags(parser)

@@ -12,7 +12,6 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput, ScoreOutput
 from jaxserve.core.request import Request
-from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.chat_renderer import (
     CHAT_PARAMS,
     ChatCallOptions,
@@ -22,6 +21,7 @@ from jaxserve.engine.inputs.chat_renderer import (
 )
 from jaxserve.engine.inputs.per_prompt import only_params, params_for, scheduling_for
 from jaxserve.engine.inputs.prompt import Prompt, read_only_prompt, read_prompts
+from jaxserve.engine.inputs.request_adapters import read_lora_requests
 from jaxserve.engine.loaded_model import LoadedModel
 from jaxserve.engine.outputs.run_to_completion import complete, pieces
 from jaxserve.engine.tasks.admission import admit

@@ -1,60 +1,23 @@
-"""Host: `AdapterStore`: the registered adapters by name, and those of them that are in host memory.
+"""Host: `AdapterStore`: the registered adapters by name."""
 
-    register(name, path) ──▶ read, checked ──▶ host memory ──▶ pages of the pool, when a sequence needs it
-                                 ▲                  │ the one that was used least recently, and that no request pins
-                                 └── read again ◀───┘ once there are `max_cpu_loras`
-
-Adapters are files, so what is dropped is read again. It must be what it was: cached prefixes hold KV that was computed
-with it. (All adapters in host memory, the running ones on the device: Sheng et al., "S-LoRA", section 5.)
-"""
-
-from collections import OrderedDict
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from threading import Lock
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.lora_request import Adapter, LoRARequest
+from jaxserve.lora.host_adapters import HostAdapters, Read
 from jaxserve.lora.packed_adapter import PackedAdapter
-from jaxserve.lora.reading_threads import ReadingThreads
-
-Read = Callable[[LoRARequest], tuple[int, PackedAdapter]]
-"""Reads and checks the files of an adapter: its rank and its content. Any exception says why it cannot be used."""
-
-MAX_UNREGISTERED = 1024  # adapters that are still served to requests which were made before they were unregistered
-CHANGED = "its files are not those that were registered: register it again, in place of the old one"
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A registered adapter. num_pins: of requests that need it in host memory. failure: of the last attempt to read it
-    again, until somebody was told."""
-
-    adapter: Adapter
-    digest: bytes
-    num_pins: int = 0
-    is_reading: bool = False
-    failure: str | None = None
-
-
-class AdapterStore:
-    """read: is called by several threads at once. max_cpu_loras: adapters in host memory, those that are being read
-    again included; one that is read by `register` comes on top of them until it is checked.
-
-    `prepare` to `unpin` are of the engine's thread, which they never make wait; all others may be called by any thread.
-    """
+class AdapterStore(HostAdapters):
+    """read, max_cpu_loras: as in `HostAdapters`; an adapter that is being registered comes on top of these. Its methods
+    may be called by any thread, and wait for files; those that it inherits do not."""
 
     def __init__(self, read: Read, *, max_cpu_loras: int):
-        self._read, self._max_resident = read, max_cpu_loras
-        self._lock = Lock()  # held for no longer than it takes to look something up
-        self._threads = ReadingThreads()
+        super().__init__(read, max_cpu_loras=max_cpu_loras)
+        self._names_lock = Lock()
         self._num_registered = 0
         self._names = dict[str, Adapter]()
-        self._entries = dict[int, _Entry]()  # by adapter id
-        self._unregistered = OrderedDict[int, None]()  # ids
-        self._resident = OrderedDict[int, PackedAdapter]()  # by adapter id, the least recently used first
-        self._num_reading = 0
         self._registering = dict[str, tuple[str, Future[Adapter]]]()  # by name: path, and what becomes of it
 
     def register(self, request: LoRARequest) -> Adapter:
@@ -63,7 +26,7 @@ class AdapterStore:
         Raises `RequestError` if another adapter has the name, or with the reason why the files cannot be used.
         """
         own = Future[Adapter]()
-        with self._lock:
+        with self._names_lock:
             known = self._names.get(request.lora_name)
             if known is not None:
                 _check_path(request, known.request.lora_path)
@@ -77,7 +40,7 @@ class AdapterStore:
         except BaseException as error:
             own.set_exception(error)
         finally:
-            with self._lock:
+            with self._names_lock:
                 del self._registering[request.lora_name]
         return own.result()
 
@@ -88,12 +51,12 @@ class AdapterStore:
     def unregister(self, name: str) -> Adapter:
         """Forget a name; raises `RequestError` if it is unknown. Requests that have the adapter keep it, and its memory
         returns when the last of them has ended."""
-        with self._lock:
+        with self._names_lock:
             adapter = self._names.pop(name, None)
             if adapter is None:
                 raise RequestError(f"no adapter is named {name!r}; load it first", "lora_name")
-            self._retire(adapter.adapter_id)
-            return adapter
+        self.retire(adapter.adapter_id)
+        return adapter
 
     def find(self, name: str) -> Adapter | None:
         """The adapter of this name."""
@@ -102,74 +65,21 @@ class AdapterStore:
     @property
     def adapters(self) -> list[Adapter]:
         """All that have a name, in the order of registration."""
-        with self._lock:
+        with self._names_lock:
             return list(self._names.values())
-
-    @property
-    def num_resident(self) -> int:
-        """Adapters in host memory."""
-        return len(self._resident)
-
-    def prepare(self, adapter_id: int) -> bool:
-        """Whether the adapter is in host memory; then it is pinned there once more. Else it is being read, or will be
-        when there is room."""
-        with self._lock:
-            entry = self._entries.get(adapter_id)
-            if entry is None:
-                return False
-            if adapter_id in self._resident:
-                self._resident.move_to_end(adapter_id)
-                entry.num_pins += 1
-                return True
-            if not entry.is_reading and entry.failure is None and self._make_room():
-                entry.is_reading = True
-                self._num_reading += 1
-                self._threads.run(lambda: self._read_again(entry))
-            return False
-
-    def lacks_room(self, adapter_id: int) -> bool:
-        """Whether `prepare` waits until another adapter is unpinned."""
-        with self._lock:
-            entry = self._entries.get(adapter_id)
-            is_waiting = entry is not None and not entry.is_reading and entry.failure is None
-            return is_waiting and adapter_id not in self._resident
-
-    def take_error(self, adapter_id: int) -> str | None:
-        """Why the adapter cannot be prepared; None: it can. The next `prepare` tries again."""
-        with self._lock:
-            entry = self._entries.get(adapter_id)
-            if entry is None:
-                return "it was unloaded before this request began"
-            failure, entry.failure = entry.failure, None
-            return failure
-
-    def packed(self, adapter_id: int) -> PackedAdapter:
-        """The content of a pinned adapter."""
-        return self._resident[adapter_id]
-
-    def unpin(self, adapter_id: int) -> None:
-        """A request that had the adapter prepared has ended."""
-        with self._lock:
-            entry = self._entries[adapter_id]
-            entry.num_pins -= 1
-            if not entry.num_pins and adapter_id in self._unregistered:
-                del self._resident[adapter_id]
-                self._forget_old()
 
     def _add(self, request: LoRARequest) -> Adapter:
         rank, packed = self._read_files(request)
-        digest = packed.digest
-        with self._lock:
+        with self._names_lock:
             self._num_registered += 1
             adapter = Adapter(self._num_registered, request, rank)
+        self.add(adapter, packed)
+        with self._names_lock:
             old = self._names.pop(request.lora_name, None)
             self._names[request.lora_name] = adapter
-            self._entries[adapter.adapter_id] = _Entry(adapter, digest)
-            if old is not None:
-                self._retire(old.adapter_id)
-            if self._make_room():
-                self._resident[adapter.adapter_id] = packed
-            return adapter
+        if old is not None:
+            self.retire(old.adapter_id)
+        return adapter
 
     def _read_files(self, request: LoRARequest) -> tuple[int, PackedAdapter]:
         try:
@@ -177,46 +87,6 @@ class AdapterStore:
         except Exception as error:
             name, reason = request.lora_name, str(error) or type(error).__name__
             raise RequestError(f"adapter {name!r} cannot be loaded: {reason}", "lora_request") from error
-
-    def _read_again(self, entry: _Entry) -> None:
-        """In a reading thread."""
-        packed, failure = None, None
-        try:
-            _, packed = self._read(entry.adapter.request)
-            failure = None if packed.digest == entry.digest else CHANGED
-        except Exception as error:
-            failure = str(error) or type(error).__name__
-        with self._lock:
-            entry.is_reading = False
-            self._num_reading -= 1
-            entry.failure = failure
-            if packed is not None and failure is None:
-                self._resident[entry.adapter.adapter_id] = packed
-
-    def _make_room(self) -> bool:
-        """Whether there is memory for one more, once the least recently used one without a pin is dropped."""
-        if len(self._resident) + self._num_reading < self._max_resident:
-            return True
-        idle = next((i for i in self._resident if not self._entries[i].num_pins), None)
-        if idle is None:
-            return False
-        del self._resident[idle]
-        return True
-
-    def _retire(self, adapter_id: int) -> None:
-        self._unregistered[adapter_id] = None
-        if not self._entries[adapter_id].num_pins:
-            self._resident.pop(adapter_id, None)
-        self._forget_old()
-
-    def _forget_old(self) -> None:
-        """Unregistered adapters whose requests have ended, the oldest first, as far as there are too many."""
-        if len(self._unregistered) > MAX_UNREGISTERED:
-            unused = [i for i in self._unregistered if not (self._entries[i].num_pins or self._entries[i].is_reading)]
-            for adapter_id in unused[: len(self._unregistered) - MAX_UNREGISTERED]:
-                del self._unregistered[adapter_id]
-                del self._entries[adapter_id]
-                self._resident.pop(adapter_id, None)
 
 
 def _check_path(request: LoRARequest, path: str) -> None:

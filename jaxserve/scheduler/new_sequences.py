@@ -6,8 +6,15 @@ from jaxserve.scheduler.state import SchedulerState
 
 
 def enqueue_new(state: SchedulerState, sequence: Sequence) -> None:
-    """A sequence waits for its turn, or before that for its grammar, and then for its adapter."""
-    if (status := _lacking(state, sequence)) is None:
+    """A sequence waits for its turn, or before that for its grammar, and then for its adapter.
+
+    Where others wait for adapters, it asks for its own after them, before the next step.
+    """
+    if sequence.request.adapter is not None and state.preparing:
+        status = Status.WAITING_ADAPTER
+    else:
+        status = _lacking(state, sequence)
+    if status is None:
         state.enqueue(sequence)
     else:
         sequence.status = status

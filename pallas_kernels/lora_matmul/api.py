@@ -19,16 +19,35 @@ from pallas_kernels.dispatch import Implementation, dispatch
 from pallas_kernels.lora_matmul import reference, xla
 from pallas_kernels.lora_matmul.adapter_layout import Site
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch
+from pallas_kernels.lora_matmul.mosaic_tpu import backend as mosaic_tpu
 
 SHRINK = (
+    Implementation("mosaic_tpu", mosaic_tpu.shrink, platforms=("tpu",)),
     Implementation("xla", xla.shrink),
     Implementation("reference", reference.shrink, is_automatic=False),
 )
 EXPAND = (
+    Implementation("mosaic_tpu", mosaic_tpu.expand, platforms=("tpu",)),
     Implementation("xla", xla.expand),
     Implementation("reference", reference.expand, is_automatic=False),
 )
+
+
+def _no_plan(batch: LoraBatch) -> LoraBatch:
+    return batch
+
+
+PLANS = (
+    Implementation("mosaic_tpu", mosaic_tpu.plan, platforms=("tpu",)),
+    Implementation("xla", _no_plan),
+    Implementation("reference", _no_plan, is_automatic=False),
+)
 WHOLE = PartitionSpec()
+
+
+def plan(batch: LoraBatch, *, backend: str = "auto") -> LoraBatch:
+    """`batch` with `batch.plan`: what the back end computes once a step, for all sites, layers and KV groups."""
+    return dispatch("plan", PLANS, backend, batch)
 
 
 def shrink(
@@ -73,6 +92,8 @@ def lora_matmul(
     backend: str = "auto",
 ) -> tuple[Float32[Array, "T _"], ...]:
     """What the adapters add to the outputs of each part of a site, [T, outputs of all devices].
+
+    Their matrices are finite: numbers that are not may reach tokens that have another adapter.
 
     x, pool: divided over the mesh in scope as the layer's are: the pool by its KV heads, x by its inputs where
     `site.divides_inputs`. layer: index in the pool's first axis. group: the layer's KV group.

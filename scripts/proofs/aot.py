@@ -1,7 +1,8 @@
 """Kernels and steps compile for every TPU generation and for Hopper, update the pool in place, and spill no register.
 
 The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, page
-operations on every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
+operations on every pool, adapters at every product of Llama 3 8B and SmolLM2 with 8, 64 and 512 tokens, and the layers
+of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
 layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B,
 for them and TPU7x also a step with drafts; for these and v5e layers and head with packed weights, for TPUs in rows of
 codes (four chips) and in blocks (one and four). For Hopper: every workload of the GPU tests, and products of few rows
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 
 from jaxserve.core.hardware.compilers import compile_without_devices
 
@@ -28,6 +30,7 @@ def cases() -> Iterator[Case]:
     from tests.jaxserve.runner.step import test_gpu_step_aot as gpu_step
     from tests.jaxserve.runner.step import test_llama_step_aot as llama
     from tests.jaxserve.runner.step import test_packed_step_aot as packed
+    from tests.pallas_kernels.lora_matmul.mosaic_tpu import test_lora_aot as adapters
     from tests.pallas_kernels.matmul.mosaic_gpu import test_matmul_gpu_aot as products
     from tests.pallas_kernels.page_ops import test_page_ops_aot as page_ops
     from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
@@ -50,6 +53,9 @@ def cases() -> Iterator[Case]:
         ):
             for name in pools:
                 yield f"{done}, {name}", topology, partial(test, tpu_mesh(topology), name)
+        for model, num_tokens in product(adapters.MODELS, (8, 64, 512)):
+            check = partial(adapters.check_layers, topology, model, num_tokens)
+            yield f"adapters of {model}, {num_tokens} tokens", topology, check
         for bucket in (llama.DECODE, llama.MIXED):
             check = partial(llama.test_the_backbone_needs_little_memory, topology, bucket)
             yield f"Llama 3 8B, layers, {bucket}", topology, check
@@ -61,6 +67,7 @@ def cases() -> Iterator[Case]:
                 partial(gemma.test_the_backbone_needs_little_memory, topology, bucket),
             )
             yield f"Gemma 3 1B, step, {bucket}", topology, partial(gemma.check_whole_step, topology, bucket)
+    yield "adapters by XLA, the control", "v6e:2x2", adapters.check_that_xla_gathers
     yield f"Llama 3 8B, step, {llama.DECODE}", "v6e:2x2", partial(llama.check_whole_step, "v6e:2x2", llama.DECODE)
     meshes = {"h200": gpu_mesh()} | {topology: tpu_mesh(topology, 4) for topology in ("v6e:2x2", "tpu7x:2x2x1")}
     for target, mesh in meshes.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.sequence import Sequence
+from jaxserve.engine.build.adapter_reading import max_adapter_pages
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
@@ -27,7 +28,7 @@ SIZES: dict[str, Any] = {
 }
 SMALL = SIZES | {"enable_prefix_caching": False}  # no test depends on KV of another one
 # Limits of the scheduler only: engines with lower limits run the same programs on the same runner.
-SCHEDULED = {name: SMALL[name] for name in ("num_pages", "max_num_seqs")} | {"max_chunk_tokens": 32}
+SCHEDULED = {name: SMALL[name] for name in ("num_pages", "max_num_seqs")} | {"max_chunk_tokens": 32, "max_loras": 3}
 Options = tuple[tuple[str, Any], ...]
 
 
@@ -67,10 +68,13 @@ def _limited(family: str, options: Options, less: Options, prefix_eviction: str 
     return rescheduled(whole, prefix_eviction, policy, **dict(less))
 
 
-def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", **less: Any) -> LLM:
+def rescheduled(
+    whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", max_loras: int | None = None, **less: Any
+) -> LLM:
     """A new engine on the runner of `whole`, with lower limits and its own prefix cache, or none."""
     parts, sizes = whole.parts, replace(whole.parts.sizes, **less)
     proposer = parts.spec.programs.settings.proposer
+    adapters = parts.input_processor.adapters
     scheduler = Scheduler(
         parts.spec.programs.groups,
         parts.spec.buckets,
@@ -89,6 +93,9 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         earlier_outputs=make_earlier_outputs(whole.config.speculation),
         num_draft_masks=parts.spec.programs.num_draft_masks,
         kv_policy=StreamingPolicy(whole.config.streaming) if whole.config.streaming is not None else None,
+        adapters=adapters.registry,
+        max_loras=max_loras or adapters.max_loras,
+        max_adapter_pages=max_adapter_pages(parts.spec.programs),
     )
     engine = Engine(scheduler, parts.runner, max_rounds=parts.spec.buckets.max_rounds)
     spec = replace(parts.spec, sizes=sizes)

@@ -85,7 +85,7 @@ def measure(
 def _run(llm: "LLM", workload: Workload, use_tqdm: bool) -> Pass:
     llm.reset_prefix_cache()  # a pass must not reuse the prefixes of an earlier one
     started_s = time.monotonic()
-    outputs = llm.generate(workload.prompts, workload.params(), use_tqdm=use_tqdm)
+    outputs = llm.generate(workload.prompts, workload.params(), lora_request=workload.lora_requests, use_tqdm=use_tqdm)
     elapsed_s = time.monotonic() - started_s
     workload.check_complete(outputs)
     return Pass(workload, outputs, elapsed_s)

@@ -30,6 +30,7 @@ def record(llm: "LLM", workload: dict[str, Any], result: dict[str, Any], measure
     return {
         **result,
         "workload": workload,
+        "adapters_loaded": llm.stats.num_adapters_loaded,
         "steps": asdict(measured.steps),
         "warm_up": measured.warm_up,
         "timed": measured.timed,
@@ -67,6 +68,11 @@ def _throughput(report: dict[str, Any]) -> "Table":
     table = report_table("Throughput", "", "")
     for key, (name, form) in THROUGHPUT_ROWS.items():
         table.add_row(name, form.format(report[key]))
+    if "num_adapters" in (workload := report["workload"]):
+        skew, on_device = workload["adapter_skew"], report["options"].get("max_loras", EngineConfig.max_loras)
+        sizes = f"{workload['num_adapters']} of rank {workload['adapter_rank']}, skew {skew:g}"
+        table.add_row("adapters", f"{sizes}, {on_device} on the device")
+        table.add_row("adapters copied there, warm-up included", str(report["adapters_loaded"]))
     table.add_row("seconds of each pass", ", ".join(f"{s:.2f}" for s in report["elapsed_s"]))
     return table
 

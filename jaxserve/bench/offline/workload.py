@@ -9,6 +9,7 @@ import numpy as np
 from jaxserve.bench.lengths import LengthRange
 from jaxserve.bench.offline.prompt_file import read_prompt_file
 from jaxserve.core.errors import RequestError
+from jaxserve.core.options.lora_request import LoRARequest
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.engine.inputs.prompt import token_ids
@@ -17,10 +18,14 @@ from jaxserve.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Prompts as token ids, which arrive at once in this order, and the number of tokens that each generates."""
+    """Prompts as token ids, which arrive at once in this order, and the number of tokens that each generates.
+
+    lora_requests: the adapter of each; None: no request has one.
+    """
 
     prompts: list[list[int]]
     output_lens: list[int]
+    lora_requests: list[LoRARequest] | None = None
 
     @property
     def num_input_tokens(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from jaxserve.core.compile_times import COMPILE_TIMES
 from jaxserve.core.errors import RequestError
+from jaxserve.core.options.lora_request import LoRARequest
 from jaxserve.core.options.sampling_params import SamplingParams
 
 NOT_IN_CHAT = ("n", "logprobs", "prompt_logprobs", "detokenize")  # a chat shows one answer as text
@@ -44,6 +45,7 @@ class Conversation:
     """One chat.
 
     options: fields of `SamplingParams`. variables: variables of the chat template, such as enable_thinking.
+    lora_request: the adapter of all answers.
     """
 
     def __init__(
@@ -54,10 +56,12 @@ class Conversation:
         system: str | None = None,
         options: Mapping[str, Any] | None = None,
         variables: Mapping[str, Any] | None = None,
+        lora_request: LoRARequest | None = None,
     ):
         self._llm = llm
         self._max_model_len = max_model_len
         self._variables = dict(variables or {})
+        self._adapter = {} if lora_request is None else {"lora_request": lora_request}
         self.system = system
         self.turns: list[dict[str, str]] = []
         self.options: dict[str, Any] = {"max_tokens": None, **(options or {})}
@@ -139,7 +143,9 @@ class Conversation:
                 "answer",
                 "messages",
             )
-        return self._pieces(turns, self._llm.stream(prompt, self.params), ChatTurn(num_tokens), asked_s)
+        return self._pieces(
+            turns, self._llm.stream(prompt, self.params, **self._adapter), ChatTurn(num_tokens), asked_s
+        )
 
     def _pieces(self, turns: list[dict[str, str]], stream: Any, answer: ChatTurn, asked_s: float) -> Iterator[str]:
         text = ""

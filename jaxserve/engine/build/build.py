@@ -16,8 +16,8 @@ from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_dr
 from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
-from jaxserve.engine.inputs.adapters import Adapters
 from jaxserve.engine.inputs.input_processor import InputProcessor
+from jaxserve.engine.inputs.request_adapters import Adapters
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
 from jaxserve.models.config.model_config import ModelConfig

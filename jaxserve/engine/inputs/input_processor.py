@@ -15,9 +15,9 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.options.structured_outputs import PARAM, StructuredOutputsParams
 from jaxserve.core.request import Request
-from jaxserve.engine.inputs.adapters import Adapters
 from jaxserve.engine.inputs.per_prompt import name_of, named
 from jaxserve.engine.inputs.prompt import Prompt, token_ids
+from jaxserve.engine.inputs.request_adapters import Adapters
 from jaxserve.text.tokenizer import Tokenizer, check_unicode
 
 SEED_MASK = (1 << 64) - 1

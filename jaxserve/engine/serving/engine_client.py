@@ -14,11 +14,11 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
 from jaxserve.core.request import Request
-from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.chat_renderer import ChatOptions, ChatRenderer
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.per_prompt import scheduling_for
 from jaxserve.engine.inputs.prompt import Prompt, prompt_size, read_only_prompt, read_prompt
+from jaxserve.engine.inputs.request_adapters import read_lora_requests
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.serving.engine_info import engine_info
 from jaxserve.engine.serving.engine_metrics import EngineMetrics

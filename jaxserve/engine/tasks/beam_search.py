@@ -12,9 +12,9 @@ from jaxserve.core.outputs import BeamSearchOutput, BeamSearchSequence
 from jaxserve.core.progress_bars import CountBar
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import TokenLogprobs
-from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
+from jaxserve.engine.inputs.request_adapters import read_lora_requests
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.outputs.output_stream import position_logprobs
 from jaxserve.engine.tasks.admission import admit

@@ -8,9 +8,9 @@ from jaxserve.core.errors import LateError, RequestError
 from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestMetrics
 from jaxserve.core.row_layout import POOLING
 from jaxserve.core.sequence import Sequence
-from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
+from jaxserve.engine.inputs.request_adapters import read_lora_requests
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.tasks.prefill_only import check_adapter, run_prefill_only
 

@@ -10,9 +10,9 @@ from typing import Any
 from jaxserve.core.outputs import ScoreOutput
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
-from jaxserve.engine.inputs.adapters import read_lora_requests
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.per_prompt import named
+from jaxserve.engine.inputs.request_adapters import read_lora_requests
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.tasks.prefill_only import run_prefill_only
 from jaxserve.engine.tasks.score_inputs import ScorePair, read_pairs

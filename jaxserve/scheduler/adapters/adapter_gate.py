@@ -43,10 +43,10 @@ class AdapterGate:
     def __init__(self, source: AdapterSource):
         self._source = source
         self._pinning = set[str]()  # ids of requests
-        self._lacks_room = False  # for a request that has asked before
+        self._lacks_room = False  # for a request that has asked before in this round
 
     def begin_round(self) -> None:
-        """From now on all requests that wait ask again, in their order."""
+        """All requests that wait ask again, in their order."""
         self._lacks_room = False
 
     def prepare(self, request: Request) -> bool:

@@ -100,6 +100,14 @@ class _EngineFamilies:
         )
         yield make.gauge("kv_host_pages", "Pages in use in host memory.", stats.num_pages_host)
         yield make.counter("kv_pages_moved", "Pages evicted, saved to host memory, and loaded from it.", moved, "way")
+        adapters = {
+            "registered": sum(1 for _ in engine.adapters),
+            "host": engine.adapters.num_resident,
+            "device": stats.num_adapters,
+        }
+        yield make.gauge("lora_adapters", "Adapters: registered, in host memory, and on the device.", adapters, "place")
+        copied = {"loaded": stats.num_adapters_loaded, "evicted": stats.num_adapters_evicted}
+        yield make.counter("lora_adapters_moved", "Adapters copied to the device, and evicted from it.", copied, "way")
         yield make.gauge(
             "tokens_per_second", "Generated tokens per second, over the last seconds.", engine.metrics.tokens_per_s
         )

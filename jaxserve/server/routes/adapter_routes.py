@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.lora_request import Adapter, LoRARequest
-from jaxserve.engine.inputs.adapters import Adapters
+from jaxserve.engine.inputs.request_adapters import Adapters
 from jaxserve.server.http.auth import ApiKeys
 from jaxserve.server.http.body_reader import read_body
 from jaxserve.server.http.error_responses import ApiError

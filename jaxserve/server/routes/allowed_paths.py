@@ -30,7 +30,8 @@ def allowed_path(path: str, config: ServerConfig) -> str:
                 raise _refusal(403, "the folder has links to files outside --lora-dirs")
             return str(folder)
     # Where something lies under the path here, a reader would take that for the adapter.
-    if config.lora_allow_remote and (is_remote or (HUB_ID.fullmatch(path) and not os.path.lexists(path))):
+    is_remote |= HUB_ID.fullmatch(path) is not None
+    if config.lora_allow_remote and is_remote and not os.path.lexists(path):
         return path
     if inside:
         raise _refusal(404, "--lora-dirs have no such folder")

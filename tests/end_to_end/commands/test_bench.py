@@ -54,6 +54,16 @@ def test_throughput_says_all_there_is_to_say(bench, capsys):
     assert progress == ""
 
 
+def test_throughput_with_adapters(bench, capsys):
+    lens = ["--num-prompts", "8", "--input-len", "2:6", "--output-len", "3", "--repeats", "1", "--quiet"]
+    report = bench("throughput", *lens, "--num-adapters", "5", "--adapter-rank", "3", "--max-loras", "2")
+    assert report["completed"] == 8
+    named = {"num_adapters": 5, "adapter_rank": 3, "adapter_skew": 0.0}
+    assert named.items() <= report["workload"].items()
+    assert report["adapters_loaded"] > 2  # idle ones give way to others
+    assert "5 of rank 3, skew 0, 2 on the device" in capsys.readouterr().out
+
+
 def test_latency_has_three_times_and_four_figures_of_each(bench, capsys):
     report = bench("latency", "--batch-size", "2", "--input-len", "20", "--output-len", "5", "--repeats", "3")
     assert report["completed"] == 6

@@ -9,7 +9,8 @@ import pytest
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.lora_request import LoRARequest
-from jaxserve.lora.adapter_store import MAX_UNREGISTERED, AdapterStore
+from jaxserve.lora.adapter_store import AdapterStore
+from jaxserve.lora.host_adapters import MAX_RETIRED
 from jaxserve.lora.packed_adapter import PackedAdapter
 from jaxserve.lora.reading_threads import NUM_THREADS
 from tests.support.fakes.fake_adapters import FakeReader, fake_packed
@@ -206,11 +207,11 @@ def test_unregistered_adapters_are_forgotten_in_the_end():
     store, _ = make_store(FakeReader(), "")
     old = store.register(named("old")).adapter_id
     wait_for(lambda: store.prepare(old))
-    for i in range(MAX_UNREGISTERED + 3):
+    for i in range(MAX_RETIRED + 3):
         store.register(named(str(i)))
         store.unregister(str(i))
     store.unregister("old")
-    assert len(store._entries) == MAX_UNREGISTERED
+    assert len(store._entries) == MAX_RETIRED
     assert store.take_error(old) is None
     assert not store.prepare(old + 1)
     assert "unloaded" in store.take_error(old + 1)
@@ -264,3 +265,17 @@ def test_many_threads_leave_a_store_whole():
     assert num_pinned
     wait_for(lambda: store._num_reading == 0)
     assert not any(entry.num_pins for entry in store._entries.values())
+
+
+def test_what_a_request_waits_for_is_not_pushed_out_by_what_is_registered():
+    store, (a, b, c) = make_store(FakeReader())
+    assert store.prepare(b)
+    assert not store.prepare(a)
+    wait_for(lambda: a in store._resident)
+    store.register(named("d"))
+    assert store.prepare(a)
+    store.unpin(a)
+    d = store.register(named("e")).adapter_id
+    assert store.prepare(d)
+    assert store.prepare(b)
+    assert store.lacks_room(c)

@@ -29,11 +29,21 @@ def error(found: list[np.ndarray], args: LoraArguments) -> float:
     return max(np.abs(part - whole).max() for part, whole in zip(found, expected, strict=True)) / size
 
 
+def check(name: str, backend: str) -> None:
+    args = make_arguments(WORKLOADS[name])
+    assert error(added(args, backend), args) < BOUNDS[WORKLOADS[name].dtype]
+
+
 @pytest.mark.parametrize("backend", ["xla", "reference"])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_each_token_gets_what_its_adapter_adds(name, backend):
-    args = make_arguments(WORKLOADS[name])
-    assert error(added(args, backend), args) < BOUNDS[WORKLOADS[name].dtype]
+    check(name, backend)
+
+
+# One of each kind: to interpret both kernels takes 2 s of CPU time.
+@pytest.mark.parametrize("name", ["high ranks", "mixed, bfloat16", "SmolLM2"])
+def test_the_kernels_for_tpu_add_the_same(name):
+    check(name, "mosaic_tpu")
 
 
 def test_adapters_of_other_rows_are_an_error_that_is_seen():

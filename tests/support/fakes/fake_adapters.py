@@ -8,6 +8,8 @@ from hashlib import blake2b
 import numpy as np
 
 from jaxserve.core.options.lora_request import Adapter, LoRARequest
+from jaxserve.engine.inputs.request_adapters import Adapters
+from jaxserve.lora.adapter_store import AdapterStore
 from jaxserve.lora.packed_adapter import PackedAdapter
 
 MAX_PAGES = 4
@@ -47,32 +49,44 @@ class FakeReader:
         return 8, fake_packed(self.files.get(path, path))
 
 
-class FakeAdapters:
-    """An `AdapterSource` without threads: adapters are in memory by every third look at them, at most `max_resident`.
+def fake_adapters(
+    *names: str, max_loras: int = 4, before: Callable[[str], None] = lambda path: None
+) -> tuple[Adapters, FakeReader]:
+    """Those of an engine, for requests; these names, at /NAME, are registered. before: see `FakeReader`."""
+    reader = FakeReader(before)
+    store = AdapterStore(reader, max_cpu_loras=16)
+    for name in names:
+        store.register(LoRARequest(name, f"/{name}"))
+    return Adapters(store, max_loras), reader
 
-    adapters: by id. num_pins, num_reads, num_failed: so far; num_crowded: looks for which there was no room.
+
+class FakeAdapters:
+    """An `AdapterSource` without threads: each has been read after three looks for errors of any, and at most
+    `max_resident` are in memory.
+
+    adapters: by id. pins: by id. num_reads, num_failed: so far. num_crowded: looks at those for which there was no
+    room.
     """
 
     def __init__(self, num_adapters: int = 12, max_resident: int = 6, num_unreadable: int = 0):
-        self.adapters = {
-            i: fake_adapter(i, is_unreadable=i <= num_unreadable) for i in range(1, num_adapters + num_unreadable + 1)
-        }
+        ids = range(1, num_adapters + num_unreadable + 1)
+        self.adapters = {i: fake_adapter(i, is_unreadable=i <= num_unreadable) for i in ids}
         self.max_resident = max_resident
         self.pins: Counter[int] = Counter()
-        self.num_pins = self.num_reads = self.num_failed = self.num_crowded = 0
+        self.num_reads = self.num_failed = self.num_crowded = 0
         self._resident = list[int]()  # the least recently used first
-        self._looks: Counter[int] = Counter()  # since the beginning of a read
+        self._looks = dict[int, int]()  # those that are being read
         self._errors = set[int]()
 
     def prepare(self, adapter_id: int) -> bool:
         if adapter_id in self._resident:
             self._resident.remove(adapter_id)
-        elif not self._reads(adapter_id):
-            return False
-        self._resident.append(adapter_id)
-        self.pins[adapter_id] += 1
-        self.num_pins += 1
-        return True
+            self._resident.append(adapter_id)
+            self.pins[adapter_id] += 1
+            return True
+        if adapter_id not in self._looks and adapter_id not in self._errors and self._make_room():
+            self._looks[adapter_id] = 0
+        return False
 
     def lacks_room(self, adapter_id: int) -> bool:
         lacks = not (adapter_id in self._resident or adapter_id in self._looks or adapter_id in self._errors)
@@ -80,6 +94,7 @@ class FakeAdapters:
         return lacks
 
     def take_error(self, adapter_id: int) -> str | None:
+        self._read()
         if adapter_id not in self._errors:
             return None
         self._errors.remove(adapter_id)
@@ -97,21 +112,21 @@ class FakeAdapters:
     def is_empty(self) -> bool:
         return not self.pins.total()
 
-    def _reads(self, adapter_id: int) -> bool:
-        """Whether it has been read by now."""
-        if adapter_id in self._errors:
-            return False
-        if adapter_id not in self._looks and len(self._resident) + len(self._looks) >= self.max_resident:
-            idle = next((i for i in self._resident if not self.pins[i]), None)
-            if idle is None:
-                return False
+    def _read(self) -> None:
+        for adapter_id in list(self._looks):
+            self._looks[adapter_id] += 1
+            if self._looks[adapter_id] == 3:
+                del self._looks[adapter_id]
+                self.num_reads += 1
+                if self.adapters[adapter_id].request.lora_path.startswith(UNREADABLE):
+                    self._errors.add(adapter_id)
+                else:
+                    self._resident.append(adapter_id)
+
+    def _make_room(self) -> bool:
+        if len(self._resident) + len(self._looks) < self.max_resident:
+            return True
+        idle = next((i for i in self._resident if not self.pins[i]), None)
+        if idle is not None:
             self._resident.remove(idle)
-        self._looks[adapter_id] += 1
-        if self._looks[adapter_id] % 3:
-            return False
-        del self._looks[adapter_id]
-        self.num_reads += 1
-        if self.adapters[adapter_id].request.lora_path.startswith(UNREADABLE):
-            self._errors.add(adapter_id)
-            return False
-        return True
+        return idle is not None

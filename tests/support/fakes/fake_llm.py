@@ -13,8 +13,8 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.engine.build.build import EngineParts
 from jaxserve.engine.build.model_text import ModelText
-from jaxserve.engine.inputs.adapters import Adapters
 from jaxserve.engine.inputs.input_processor import InputProcessor
+from jaxserve.engine.inputs.request_adapters import Adapters
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel, extend_prefix
@@ -28,6 +28,7 @@ from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.tokenizer import Tokenizer
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.jaxserve.text.small_vocab import byte_level
+from tests.support.fakes.fake_adapters import MAX_PAGES
 
 NUM_PAGES, MAX_MODEL_LEN, PAGE = 200, 96, 4
 PLAIN_TEMPLATE = (
@@ -94,6 +95,7 @@ def fake_llm(
     adapters: Adapters | None = None,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
+    adapters = adapters or Adapters()
     tokenizer = tokenizer or _tokenizer()
     loaded = None if skip_tokenizer_init else tokenizer
     model = model or FakeModel(tokenizer.vocab_size)
@@ -114,6 +116,9 @@ def fake_llm(
         speculation=Speculation(max_num_seqs) if max_drafts else None,
         num_draft_masks=buckets.most_drafts,
         matchers=matchers,
+        adapters=adapters.store,
+        max_loras=adapters.max_loras,
+        max_adapter_pages=0 if adapters.store is None else MAX_PAGES,
     )
     runner = FakeRunner(
         model,
@@ -134,7 +139,7 @@ def fake_llm(
         seed=seed,
         scheduling_fields=order.fields,
         check_grammar=check_grammar,
-        adapters=adapters or Adapters(),
+        adapters=adapters,
         clock=clock,
     )
     text = ModelText(loaded, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})
@@ -155,4 +160,7 @@ def num_pages_free(llm: LLM) -> int:
 
 
 def all_pages_are_back(llm: LLM) -> bool:
-    return num_pages_free(llm) == llm.parts.engine.scheduler.state.pool.num_pages - 1 and not llm.parts.engine.has_work
+    """Adapters without users keep theirs."""
+    state = llm.parts.engine.scheduler.state
+    num_idle = 0 if state.adapters is None else state.adapters.num_idle_pages
+    return num_pages_free(llm) + num_idle == state.pool.num_pages - 1 and not llm.parts.engine.has_work

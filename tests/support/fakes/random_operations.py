@@ -204,13 +204,14 @@ class Fuzz:
         self.added.append(self.engine.scheduler.add_sharing(requests, shared_len))
 
     def _adapter(self) -> Adapter | None:
-        """The last three are popular."""
-        if self.engine.scheduler.state.adapters is None or self.random.random() < 0.2:
+        """None, one that cannot be read, one of three that are popular, or any."""
+        if self.engine.scheduler.state.adapters is None or (draw := self.random.random()) < 0.2:
             return None
         known = list(self.engine.scheduler.state.adapters.gate._source.adapters.values())
-        return known[
-            int(self.random.integers(-3, 0) if self.random.random() < 0.5 else self.random.integers(len(known)))
-        ]
+        if draw > 0.95:
+            return known[0]
+        first = max(1, len(known) - 3) if draw > 0.6 else 1
+        return known[self.random.integers(first, len(known))]
 
     def _scheduling(self) -> SchedulingOptions:
         """Random values of the fields that the policy uses, and time limits if it uses any."""

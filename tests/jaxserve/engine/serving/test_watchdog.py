@@ -7,6 +7,7 @@ from jaxserve import SamplingParams
 from tests.support.fakes.async_llm import held, run, until
 from tests.support.fakes.fake_engine import SimulatedClock
 from tests.support.fakes.fake_llm import fake_llm
+from tests.support.fakes.speaking_server import OpenMatchers
 
 LONG = SamplingParams(max_tokens=30, ignore_eos=True)
 
@@ -74,3 +75,26 @@ def test_a_command_that_does_not_end_is_noticed_too():
         await until(lambda: not served.health().has_work)
 
     run(fake_llm(clock=clock), main)
+
+
+class SlowMatchers(OpenMatchers):
+    is_done = False
+
+    def is_ready(self, sequence_id) -> bool:
+        return self.is_done
+
+
+def test_waiting_for_a_grammar_or_an_adapter_is_no_hang():
+    clock, matchers = SimulatedClock(), SlowMatchers()
+
+    async def main(served):
+        params = SamplingParams(max_tokens=4, structured_outputs={"regex": "a+"})
+        results = await served.submit("a", params, wants_pieces=False)
+        await until(lambda: served.health().has_work)
+        clock.now_s = 500.0
+        await until(lambda: served.health().stalled_s == 0)
+        assert served.health().has_work
+        matchers.is_done = True
+        await results.next()
+
+    run(fake_llm(clock=clock, matchers=matchers, check_grammar=lambda _: None), main)

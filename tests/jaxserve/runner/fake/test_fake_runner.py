@@ -5,10 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from jaxserve.core.device_ops import AdapterLoad, Forks
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.runner.fake.fake_pool import PagingError
 from jaxserve.runner.fake.fake_runner import FakeRunner
+from tests.support.fakes.fake_adapters import FakeAdapters
 from tests.support.fakes.fake_engine import MODEL, Driver, make_request, make_scheduler
 
 
@@ -66,6 +69,67 @@ def test_groups_do_not_take_each_others_pages():
     runner, decode = two_plans((None, None))
     with pytest.raises(PagingError, match="not what the sequence wrote"):
         runner.submit(dataclasses.replace(decode, tables=decode.tables[::-1]))
+
+
+ADAPTER = SAMPLING_INDEX["adapter"]
+
+
+def two_plans_with_an_adapter():
+    """As `two_plans`; the first row has an adapter, and the load of its pages is returned, too."""
+    source = FakeAdapters(num_adapters=2)
+    scheduler = make_scheduler(adapters=source, max_loras=2)
+    while not source.prepare(1):
+        source.take_error(1)
+    scheduler.add(make_request("a", 6, 9, adapter=source.adapters[1]))
+    scheduler.add(make_request("b", 6, 9, seed=1))
+    prompt, decode = Driver(scheduler).steps(2)
+    runner = FakeRunner(MODEL, KVGroups((None,), 4), num_slots=8, num_pages=200, max_model_len=64)
+    runner.submit(prompt)
+    (load,) = prompt.ops_of(AdapterLoad)
+    return runner, decode, load
+
+
+def with_adapter(plan, place: int, row: int = 0):
+    sampling = plan.sampling.copy()
+    sampling[row, ADAPTER] = place
+    return dataclasses.replace(plan, sampling=sampling)
+
+
+def with_adapter_page(plan, load):
+    """The other row, which has none, writes into a page of the adapter."""
+    row = int(np.flatnonzero(plan.sampling[:, ADAPTER] == 0)[0])
+    return with_page(plan, row, 1, int(load.pages[0]))
+
+
+def test_a_right_plan_with_an_adapter_runs():
+    runner, decode, _ = two_plans_with_an_adapter()
+    runner.submit(decode)
+    other, plain = two_plans()
+    other.submit(plain)
+    drawn, plainly = runner.collect(0).tokens[:, 0], other.collect(0).tokens[:, 0]
+    assert np.count_nonzero(drawn == plainly) == 1  # that of the row without one
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda plan, load: with_adapter(plan, 2), "there is none"),
+        (lambda plan, load: with_adapter(plan, 0), "a row's adapter changes"),
+        (lambda plan, load: with_adapter(plan, 1, row=1), "a row's adapter changes"),
+        (lambda plan, load: dataclasses.replace(plan, has_adapters=False), "there is none"),
+        (with_adapter_page, "(overwritten|not what the sequence wrote)"),
+        (
+            lambda plan, load: dataclasses.replace(
+                plan, ops=(Forks(plan.tables[0][1, :1], load.pages[:1], *np.zeros((2, 0), np.int32)),)
+            ),
+            "its pages have been overwritten",
+        ),
+    ],
+)
+def test_a_wrong_adapter_is_found_out(wrong, message):
+    runner, decode, load = two_plans_with_an_adapter()
+    with pytest.raises(PagingError, match=message):
+        runner.submit(wrong(decode, load))
 
 
 def test_outcomes_come_in_the_order_of_submission():

@@ -37,25 +37,25 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def running_admin(folders):
     hook = SimpleNamespace(on_read=None)
-    adapters, registry = fake_adapters(on_read=lambda path: hook.on_read(path))
+    adapters, reader = fake_adapters(before=lambda path: hook.on_read(path))
     options = {"admin_key": "admin", "api_key": ("client",), "lora_dirs": (str(folders / "own"),)}
     with running(fake_llm(adapters=adapters), **options) as server:
-        yield Admin(server, registry, hook)
+        yield Admin(server, reader, hook)
 
 
 @pytest.fixture
 def admin(running_admin):
     """A server with no adapters, and its admin. on_read: called with each path that is read."""
     running_admin.hook.on_read = lambda path: None
-    running_admin.registry.num_reads.clear()
+    running_admin.reader.num_reads.clear()
     yield running_admin
-    for adapter in running_admin.registry.adapters:
-        running_admin.registry.unregister(adapter.name)
+    for adapter in running_admin.server.llm.adapters:
+        running_admin.server.llm.unload_adapter(adapter.name)
 
 
 class Admin:
-    def __init__(self, server, registry, hook):
-        self.server, self.registry, self.hook = server, registry, hook
+    def __init__(self, server, reader, hook):
+        self.server, self.reader, self.hook = server, reader, hook
 
     def post(self, path, /, headers=ADMIN, **body):
         answer = self.server.post(path, body, headers=headers)
@@ -89,16 +89,16 @@ def test_a_name_is_loaded_once_unless_in_place(admin):
     status, text = admin.post(LOAD, lora_name="a", lora_path="poet")
     assert status == 400
     assert "The lora adapter 'a' has already been loaded." in text
-    (first,) = admin.registry.adapters
+    (first,) = admin.server.llm.adapters
     assert admin.load("a", "nested/clerk", load_inplace=True) == 200
-    (second,) = admin.registry.adapters
+    (second,) = admin.server.llm.adapters
     assert second.adapter_id != first.adapter_id
     assert second.request.lora_path.endswith("nested/clerk")
 
 
 def test_an_adapter_is_unloaded_by_its_number(admin):
     assert [admin.load(name, "poet") for name in "ab"] == [200, 200]
-    numbers = {adapter.name: adapter.adapter_id for adapter in admin.registry.adapters}
+    numbers = {adapter.name: adapter.adapter_id for adapter in admin.server.llm.adapters}
     assert admin.post(UNLOAD, lora_int_id=numbers["b"])[0] == 200
     assert admin.post(UNLOAD, lora_name="a", lora_int_id=numbers["b"])[0] == 404
     assert admin.post(UNLOAD, lora_name="a", lora_int_id=numbers["a"])[0] == 200
@@ -114,7 +114,7 @@ def test_what_is_missing_is_refused(admin):
         status, text = admin.post(LOAD, lora_name=name, lora_path="poet")
         assert (status, "lora_name" in text) == (400, True)
     assert admin.post(LOAD, lora_name="a", lora_path="poet", pinned=True)[0] == 400
-    assert not admin.registry.num_reads
+    assert not admin.reader.num_reads
 
 
 def test_only_the_admin_loads(admin):
@@ -180,7 +180,7 @@ def test_remote_adapters_need_an_option(folders, monkeypatch):
 def test_refused_paths_are_not_read(admin, folders):
     for path in (folders / "others" / "secret", "../others/secret", "org/adapter", "gs://bucket/adapter", "\0"):
         assert admin.load("x", path) in (403, 404)
-    assert not admin.registry.num_reads
+    assert not admin.reader.num_reads
 
 
 def test_files_that_cannot_be_used_are_refused_with_the_reason(admin):

@@ -3,49 +3,38 @@
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.lora_request import Adapter, LoRARequest
 from jaxserve.engine.inputs.per_prompt import as_list
+from jaxserve.lora.adapter_store import AdapterStore
 
 PARAM = "lora_request"
 
 
-class AdapterRegistry(Protocol):
-    """What is registered; any thread may call it. `AdapterStore` is the one of engines."""
-
-    @property
-    def adapters(self) -> list[Adapter]: ...
-
-    def find(self, name: str) -> Adapter | None: ...
-
-    def register(self, request: LoRARequest) -> Adapter:
-        """Read and check an adapter's files, which may take long; the same name and path again read nothing."""
-        ...
-
-    def replace(self, request: LoRARequest) -> Adapter: ...
-
-    def unregister(self, name: str) -> Adapter: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """registry: None where the engine was built without enable_lora. max_loras: on the device at once."""
+    """store: None where the engine was built without enable_lora. max_loras: on the device at once."""
 
-    registry: AdapterRegistry | None = None
+    store: AdapterStore | None = None
     max_loras: int = 0
 
     @property
     def is_enabled(self) -> bool:
-        return self.registry is not None
+        return self.store is not None
+
+    @property
+    def num_resident(self) -> int:
+        """Adapters in host memory."""
+        return 0 if self.store is None else self.store.num_resident
 
     def __iter__(self) -> Iterator[Adapter]:
         """In the order in which they were registered."""
-        return iter([] if self.registry is None else self.registry.adapters)
+        return iter([] if self.store is None else self.store.adapters)
 
     def find(self, name: str) -> Adapter | None:
-        return None if self.registry is None else self.registry.find(name)
+        return None if self.store is None else self.store.find(name)
 
     def load(self, request: LoRARequest, *, in_place: bool = False) -> Adapter:
         """Register an adapter; blocks while its files are read and checked.
@@ -53,10 +42,10 @@ class Adapters:
         in_place: another one of this name is replaced; requests that were admitted before keep it. Raises
         `RequestError` for files that cannot be served, and for a name that another path has unless in_place.
         """
-        registry, given = self._enabled(), cast(Any, request)
+        store, given = self._enabled(), cast(Any, request)
         if not isinstance(given, LoRARequest):
             raise RequestError(f"lora_request must be a LoRARequest, not {type(given).__name__}", PARAM)
-        return registry.replace(request) if in_place else registry.register(request)
+        return store.replace(request) if in_place else store.register(request)
 
     def unload(self, name: str) -> Adapter:
         """Forget an adapter; requests that were admitted before keep it. Raises `RequestError` for an unknown name."""
@@ -75,14 +64,14 @@ class Adapters:
         requests = {each for each in given if isinstance(each, LoRARequest)}
         return any((known := self.find(each.lora_name)) is None or known.request != each for each in requests)
 
-    def _enabled(self) -> AdapterRegistry:
-        if self.registry is None:
+    def _enabled(self) -> AdapterStore:
+        if self.store is None:
             raise RequestError(
                 "lora_request: this engine was built without adapters; build it with enable_lora=True, or leave "
                 "lora_request out",
                 PARAM,
             )
-        return self.registry
+        return self.store
 
 
 def read_lora_requests(lora_request: Any, count: int, noun: str = "prompt") -> list[LoRARequest | Adapter | None]:

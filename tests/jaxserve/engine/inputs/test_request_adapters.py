@@ -6,7 +6,7 @@ import pytest
 
 from jaxserve import BeamSearchParams, LoRARequest, RequestError, SamplingParams
 from tests.support.fakes.async_llm import run
-from tests.support.fakes.fake_adapters import BAD, REASON, fake_adapters
+from tests.support.fakes.fake_adapters import fake_adapters
 from tests.support.fakes.fake_llm import fake_llm
 
 POET, CLERK = LoRARequest("poet", "/poet", 7), LoRARequest("clerk", "/clerk")
@@ -16,8 +16,8 @@ QUIET = {"use_tqdm": False}
 
 
 def adapted_llm(*names, **options):
-    adapters, registry = fake_adapters(*names, **options)
-    return fake_llm(adapters=adapters), registry
+    adapters, reader = fake_adapters(*names, **options)
+    return fake_llm(adapters=adapters), reader
 
 
 def seen(llm):
@@ -73,11 +73,11 @@ def test_an_engine_without_adapters_refuses_them_by_name(call):
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_what_is_no_adapter_is_refused(call):
     for given, message in ((["poet", None], "not str"), ([POET], "2 .*s but 1"), (7, "not int")):
-        llm, registry = adapted_llm()
+        llm, reader = adapted_llm()
         with pytest.raises(RequestError, match=message) as caught:
             call(llm, given)
         assert caught.value.param == "lora_request"
-        assert not registry.num_reads
+        assert not reader.num_reads
 
 
 def test_outputs_repeat_the_request():
@@ -95,24 +95,28 @@ def test_outputs_repeat_the_request():
 
 
 def test_an_adapter_is_read_once():
-    llm, registry = adapted_llm()
+    llm, reader = adapted_llm()
     for _ in range(2):
         llm.generate(["a"] * 9, SHORT, lora_request=[POET, CLERK, None] * 3, **QUIET)
-    assert registry.num_reads == {"/poet": 1, "/clerk": 1}
+    assert reader.num_reads == {"/poet": 1, "/clerk": 1}
     assert [adapter.name for adapter in llm.adapters] == ["poet", "clerk"]
 
 
 def test_a_prompt_is_refused_before_files_are_read():
-    llm, registry = adapted_llm()
+    llm, reader = adapted_llm()
     with pytest.raises(RequestError):
         llm.generate(["a", ""], SHORT, lora_request=POET, **QUIET)
-    assert not registry.num_reads
+    assert not reader.num_reads
 
 
 def test_bad_files_refuse_the_call_alone():
-    llm, _ = adapted_llm("poet")
-    with pytest.raises(RequestError, match=REASON):
-        llm.generate(["a", "b"], SHORT, lora_request=[POET, LoRARequest("x", BAD)], **QUIET)
+    def fail(path):
+        if path == "/bad":
+            raise ValueError("adapter_config.json is missing")
+
+    llm, _ = adapted_llm("poet", before=fail)
+    with pytest.raises(RequestError, match=r"adapter_config.json is missing"):
+        llm.generate(["a", "b"], SHORT, lora_request=[POET, LoRARequest("x", "/bad")], **QUIET)
     (output,) = llm.generate("a", SHORT, lora_request=POET, **QUIET)
     assert output.finished
 
@@ -122,7 +126,7 @@ def test_a_name_has_one_path_until_it_is_unloaded_or_replaced():
     first = llm.load_adapter(POET)
     assert llm.load_adapter(POET) is first
     other = LoRARequest("poet", "/elsewhere")
-    with pytest.raises(RequestError, match="/poet"):
+    with pytest.raises(RequestError, match="another adapter is named 'poet'"):
         llm.load_adapter(other)
     replaced = llm.load_adapter(other, in_place=True)
     assert replaced.adapter_id != first.adapter_id
@@ -144,7 +148,7 @@ def test_only_equal_adapters_share_a_scored_context():
 
 
 def test_coroutines_take_adapters():
-    llm, registry = adapted_llm()
+    llm, reader = adapted_llm()
     names = seen(llm)
 
     async def main(served):
@@ -159,12 +163,12 @@ def test_coroutines_take_adapters():
 
     assert run(llm, main) == [POET, CLERK, POET]
     assert names == ["poet", "clerk", "poet", "clerk"]
-    assert registry.num_reads == {"/poet": 1, "/clerk": 1, "/other": 1}
+    assert reader.num_reads == {"/poet": 1, "/clerk": 1, "/other": 1}
 
 
 def test_files_are_read_outside_the_event_loop():
     threads = []
-    llm, _ = adapted_llm(on_read=lambda path: threads.append(threading.current_thread()))
+    llm, _ = adapted_llm(before=lambda path: threads.append(threading.current_thread()))
 
     async def main(served):
         await served.generate("a", SHORT, lora_request=POET)
