@@ -4,9 +4,9 @@ Those come from files that nobody vouches for, and a few characters can keep Pyt
 positions that a match can have reached, in all names at once, are the bits of one integer, so no expression is tried
 twice at a position, and the number of operations is limited:
 
-    names    \\n q _ p r o j \\n k _ p r o j \\n
-    reached     ·                              before the expression [qk]_
-                    ·             ·            after it
+    names     |q_proj|k_proj|        a line break before each, and at the end
+    reached    .      .              before the expression [qk]_
+                 .      .            after it
 """
 
 import re
