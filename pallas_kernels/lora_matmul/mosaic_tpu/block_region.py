@@ -28,8 +28,8 @@ SUBLANES = 8
 DEPTH = 2
 """Groups in vector memory: one is copied while the other is multiplied."""
 UNROLL = 4
-"""Pairs of column blocks in one pass of a loop, whose products overlap. With one in a pass, a pair takes 1.8 times the
-bundles on a v5e."""
+"""Pairs of column blocks in one pass of a loop, whose products overlap. With one in a pass, groups at all products of
+Llama 3 8B, for 8 tokens, take 1.25 times the bundles on a v5e."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ MODULE = "python -m scripts.benchmarks.kernels.adapter_schedule"
 TITLE = """# Adapters on TPUs, counted without a TPU
 
 **The kernels have not been run on a TPU.** libtpu compiles them for an absent TPU and dumps the resulting schedules, of
-which a small model derives times, as for [attention](kernels.md)."""
+which a small model derives times, as for [attention](../kernels.md)."""
 METHOD = """## How it is counted
 
 A decode step of Llama 3 8B in bfloat16 on one device, with adapters of rank 16 at all seven products; the figures are

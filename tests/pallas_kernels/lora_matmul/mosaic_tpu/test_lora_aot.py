@@ -74,5 +74,5 @@ def test_adapters_are_read_from_the_donated_pool(topology, model, num_tokens, na
 
 def check_that_xla_gathers():
     """The control of `check_layers`: XLA copies the pages of each row's adapter."""
-    compiled, _ = compiled_layers("v6e:2x2", "Llama 3 8B", 64, ("down",), backend="xla")
+    compiled, _ = compiled_layers("v6e:2x2", "Llama 3 8B", 64, ("gate_up",), backend="xla")
     assert compiled.memory_analysis().temp_size_in_bytes > 64 * 2**18
