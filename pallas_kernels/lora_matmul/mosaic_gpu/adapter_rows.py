@@ -32,14 +32,24 @@ def has_block(refs: Refs, place: Scalar, block: Scalar) -> jax.Array:
 
 
 def copy_rows(
-    refs: Refs, place: Scalar, block: Scalar, first: Scalar, destination: Ref, barrier: Ref, *, unit: int
+    refs: Refs,
+    place: Scalar,
+    block: Scalar,
+    first: Scalar,
+    destination: Ref,
+    barrier: Ref,
+    *,
+    unit: int,
+    column: int = 0,
 ) -> None:
-    """Begins to copy rows of a rank block, as many as `destination` has, which lie in one page.
+    """Begins to copy rows of a rank block, as many as `destination` has, which lie in one page; of each as many numbers
+    as `destination` has, from `column` on.
 
     unit: divides `first` and the rows of a page.
     """
-    num_rows = destination.shape[0]
+    num_rows, num_columns = destination.shape
     rows_per_page = jnp.int32(refs["pool"].shape[2])
     page, row = lax.div(first, rows_per_page), lax.rem(first, rows_per_page)
     source = refs["pool"].at[refs["layer"][0], refs["pages"][place, block, page]]
-    plgpu.copy_gmem_to_smem(source.at[pl.ds(pl.multiple_of(row, unit), num_rows)], destination, barrier)
+    rows = pl.ds(pl.multiple_of(row, unit), num_rows)
+    plgpu.copy_gmem_to_smem(source.at[rows, pl.ds(column, num_columns)], destination, barrier)

@@ -29,6 +29,8 @@ THREADS, LANES = 128, 32
 """Of a warpgroup, and of a warp."""
 MAX_DEPTH = 4
 """Rank blocks in shared memory."""
+MAX_SLICE = 256
+"""Numbers of a row in one copy."""
 
 
 def expand_groups(
@@ -41,30 +43,33 @@ def expand_groups(
     site: Site,
 ) -> Float32[Array, "T chunks W2"]:
     """The outputs of all parts, each from the beginning of a chunk on. sums: of each group's tokens, by rank."""
-    runs, width = column_runs(site), site.width
-    depth = min(pages.shape[1], MAX_DEPTH)
+    runs, width = column_runs(site), math.gcd(site.width, MAX_SLICE)
+    slices, depth = site.width // width, min(pages.shape[1], MAX_DEPTH)
+    num_slices = runs.length * slices
     arrays: dict[str, Any] = {"sums": sums} | adapter_arrays(pool, layer, pages, groups)
     scratch = {
-        "rows": plgpu.SMEM((depth, runs.length, RANKS, width), pool.dtype),
-        "outputs": plgpu.SMEM((runs.length, TOKENS, width), jnp.float32),
-        "filled": plgpu.Barrier(num_arrivals=runs.length, num_barriers=depth),
+        "rows": plgpu.SMEM((depth, num_slices, RANKS, width), pool.dtype),
+        "outputs": plgpu.SMEM((num_slices, TOKENS, width), jnp.float32),
+        "filled": plgpu.Barrier(num_arrivals=num_slices, num_barriers=depth),
     }
     names = (*arrays, "y", *scratch)
 
     def lora_expand(*refs: Ref) -> None:
-        _thread_block(dict(zip(names, refs, strict=True)), runs, site.parts[0].first_b)
+        _thread_block(dict(zip(names, refs, strict=True)), runs, slices, site.parts[0].first_b)
 
-    return plgpu.kernel(
+    y = plgpu.kernel(
         lora_expand,
-        out_type=jax.ShapeDtypeStruct((num_tokens, runs.ends[-1], width), jnp.float32),
+        out_type=jax.ShapeDtypeStruct((num_tokens, runs.ends[-1] * slices, width), jnp.float32),
         scratch_types=tuple(scratch.values()),
         grid=(runs.run_ends[-1], len(groups.places)),
         grid_names=("run", "group"),
         interpret=gpu_interpretation(),
     )(*arrays.values())
+    return y.reshape(num_tokens, runs.ends[-1], site.width)
 
 
-def _thread_block(refs: Refs, runs: ColumnRuns, first_b: int) -> None:
+def _thread_block(refs: Refs, runs: ColumnRuns, slices: int, first_b: int) -> None:
+    """slices: of a chunk."""
     run, group = (lax.axis_index(name) for name in ("run", "group"))
     tokens = [refs["tokens"][group, i] for i in range(TOKENS)]
 
@@ -72,23 +77,25 @@ def _thread_block(refs: Refs, runs: ColumnRuns, first_b: int) -> None:
     def _() -> None:
         part, first, end = runs.locate(run)
         # Behind the part's end its last chunk again, which is not stored.
-        rows = [first_b + jnp.minimum(first + i, end - 1) * RANKS for i in range(runs.length)]
-        for i, of_chunk in enumerate(_add_blocks(refs, group, part, rows)):
-            refs["outputs"][i] = of_chunk
+        rows = [first_b + jnp.minimum(first + i, end - 1) * RANKS for i in range(runs.length) for _ in range(slices)]
+        for i, of_slice in enumerate(_add_blocks(refs, group, part, rows, slices)):
+            refs["outputs"][i] = of_slice
         plgpu.commit_smem()
-        for i in range(runs.length):
+        for i in range(len(rows)):
             for nth, token in enumerate(tokens):
 
-                @pl.when((token >= 0) & (first + i < end))
+                @pl.when((token >= 0) & (first + i // slices < end))
                 def _(i: int = i, nth: int = nth, token: jax.Array = token) -> None:
-                    stored = refs["y"].at[pl.ds(token, 1), first + i]
+                    stored = refs["y"].at[pl.ds(token, 1), first * slices + i]
                     plgpu.copy_smem_to_gmem(refs["outputs"].at[i, pl.ds(nth, 1)], stored)
 
         plgpu.wait_smem_to_gmem(0)
 
 
-def _add_blocks(refs: Refs, group: jax.Array, part: jax.Array, rows: Sequence[jax.Array]) -> list[jax.Array]:
-    """[tokens, W2] of each chunk of columns, of which a rank block's rows begin at `rows`; 0 without an adapter."""
+def _add_blocks(
+    refs: Refs, group: jax.Array, part: jax.Array, rows: Sequence[jax.Array], slices: int
+) -> list[jax.Array]:
+    """[tokens, columns] of each slice of chunks, of which a rank block's rows begin at `rows`; 0 without an adapter."""
     place, max_blocks, (depth, _, _, width) = refs["places"][group], refs["pages"].shape[1], refs["rows"].shape
     num_blocks = sum((has_block(refs, place, block).astype(jnp.int32) for block in range(max_blocks)), jnp.int32(0))
     layout, by_rank = _same_columns(width), refs["sums"].at[group, part]
@@ -96,7 +103,8 @@ def _add_blocks(refs: Refs, group: jax.Array, part: jax.Array, rows: Sequence[ja
     def copy(block: Scalar) -> None:
         buffer = lax.rem(block, jnp.int32(depth))
         for i, row in enumerate(rows):
-            copy_rows(refs, place, block, row, refs["rows"].at[buffer, i], refs["filled"].at[buffer], unit=RANKS)
+            destination, column = refs["rows"].at[buffer, i], i % slices * width
+            copy_rows(refs, place, block, row, destination, refs["filled"].at[buffer], unit=RANKS, column=column)
 
     def add_block(block: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
         buffer = lax.rem(block, jnp.int32(depth))
@@ -124,14 +132,14 @@ def _add_blocks(refs: Refs, group: jax.Array, part: jax.Array, rows: Sequence[ja
 
 
 def _products(row: Ref, factors: jax.Array, layout: Any) -> jax.Array:
-    """[tokens, W2]: a row times each token's factor."""
+    """[tokens, columns]: a row times each token's factor."""
     columns = plgpu.load(row, layout=layout.reduce(0), optimized=False).astype(jnp.float32)
     shape = (len(factors), len(columns))
     return lax.broadcast_in_dim(columns, shape, [1]) * lax.broadcast_in_dim(factors, shape, [0])
 
 
 def _same_columns(width: int) -> Any:
-    """A layout of [tokens, W2]: a thread has the same columns of all tokens, up to four of them adjacent."""
+    """A layout of [tokens, columns]: a thread has the same columns of all tokens, up to four of them adjacent."""
     adjacent = math.gcd(width // THREADS, 4)
     tiling = plgpu.Tiling(((1, THREADS * adjacent), (LANES * adjacent,), (adjacent,)))
     return plgpu.Layout.TILED(tiling, warp_dims=(-3,), lane_dims=(-2,), vector_dim=-1)

@@ -22,6 +22,7 @@ CASES = {
     # Tokens without an adapter, an adapter without this site, groups that are not full, and part of a chunk.
     "several adapters": LoraWorkload("qkv", TINY, TINY_PAGE, (8, 0, 20), 14),
     "high ranks": LoraWorkload("gate_up", TINY, TINY_PAGE, (8 * MAX_DEPTH + 12, 1), 3),
+    "wide rows": LoraWorkload("o", sites_of(600, 520, 128, 128), (1, 16, 512), (8,), 2),
     # 17 chunks of inputs in three steps, whose rows are copied 64 at a time; rows of four swizzles.
     "long inputs": LoraWorkload("down", sites_of(128, 128, 128, 17 * 256 - 40), (2, 32, 256), (12,), 3),
 }

@@ -11,7 +11,7 @@ import pytest
 from pallas_kernels.lora_matmul import api
 from pallas_kernels.lora_matmul.adapter_layout import AdapterLayout, SiteShape
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch
-from pallas_kernels.lora_matmul.workloads import LLAMA, LLAMA_PAGE, SMOLLM2, SMOLLM2_PAGE
+from pallas_kernels.lora_matmul.workloads import LLAMA, LLAMA_PAGE, SMOLLM2, SMOLLM2_PAGE, sites_of
 from tests.support.compiled.aot import assert_in_place, compile_on, gpu_mesh, on, ptxas_report
 
 MB = 1 << 20
@@ -36,6 +36,7 @@ class Case:
 CASES = {
     "llama3_8b_64": Case(LLAMA, LLAMA_PAGE, 64, sites=("qkv",)),
     "smollm2_512": Case(SMOLLM2, SMOLLM2_PAGE, 512, rank=64, sites=("gate_up",)),
+    "gemma3_1b_64": Case(sites_of(1152, 1024, 256, 6912), (1, 64, 512), 64, rank=256),
 } | {
     f"{name}_{num_tokens}_all": Case(model, page, num_tokens, rank, places)
     for name, model, page in (("llama3_8b", LLAMA, LLAMA_PAGE), ("smollm2", SMOLLM2, SMOLLM2_PAGE))
