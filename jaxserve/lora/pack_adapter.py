@@ -41,7 +41,7 @@ class PackTarget:
 
 
 def pack_adapter(weights: AdapterWeights, target: PackTarget) -> PackedAdapter:
-    """An adapter of a rank that `target.layout` allows."""
+    """An adapter of a rank that `target.layout` allows; raises ValueError where it is not finite in `target.dtype`."""
     layout, num_blocks = target.layout, -(-weights.rank // RANKS)
     where = np.zeros((num_blocks, target.num_groups, layout.num_pages), np.int32)
     for layer, name in weights.matrices:
@@ -61,6 +61,8 @@ def pack_adapter(weights: AdapterWeights, target: PackTarget) -> PackedAdapter:
                 rows = pack_site(site, layout.rows_per_page, num_blocks, _matrices(weights, layer, site, parts))
                 pages = rows.reshape(*places.shape, own_heads, *of_head)
                 content[index, places, device * own_heads : (device + 1) * own_heads] = pages
+    if not np.isfinite(content).all():  # kernels multiply it by the zeros of tokens that have another adapter
+        raise ValueError(f"its matrices are not finite in {target.dtype}; train it again, or use another dtype")
     return PackedAdapter(content, where)
 
 
