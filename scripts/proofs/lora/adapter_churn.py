@@ -94,7 +94,7 @@ def _rates(llm: Any, adapters: list[LoRARequest], sizes: Sizes) -> dict[str, lis
         for name in loads if turn % 2 else reversed(loads):
             law = loads[name]
             rng = np.random.default_rng([turn, list(loads).index(name)])
-            prompts = [rng.integers(1000, 40000, length).tolist() for length in lens]
+            prompts = [rng.integers(20, 300, length).tolist() for length in lens]
             drawn = [adapters[i] for i in rng.choice(len(adapters if law is None else law), sizes.num_requests, p=law)]
             started_s = time.perf_counter()
             llm.generate(prompts, params, lora_request=drawn, use_tqdm=False)
@@ -132,7 +132,7 @@ def _alone(llm: Any, adapters: list[LoRARequest], salt: str) -> list[list[int]]:
 
     params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
     numbers = np.linspace(0, len(adapters) - 1, min(NUM_AGAIN, len(adapters))).astype(int)
-    prompt = {"prompt_token_ids": list(range(2000, 2020)), "cache_salt": salt}
+    prompt = {"prompt_token_ids": list(range(100, 120)), "cache_salt": salt}
     return [
         llm.generate([prompt], params, lora_request=adapters[i], use_tqdm=False)[0].outputs[0].token_ids
         for i in numbers

@@ -98,7 +98,7 @@ def _round_time(llm: Any, rows: int, adapters: list[LoRARequest] | None, seed: i
 
     records = []
     llm.parts.engine.observer = records.append
-    prompts = np.random.default_rng(seed).integers(1000, 40000, (rows, PROMPT_LEN)).tolist()
+    prompts = np.random.default_rng(seed).integers(20, 300, (rows, PROMPT_LEN)).tolist()
     params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False)
     llm.generate(prompts, params, lora_request=adapters, use_tqdm=False)
     llm.parts.engine.observer = None

@@ -12,7 +12,7 @@ from scripts.proofs.lora.proof_sizes import Sizes
 from tests.support.adapters.random_adapters import tiny, write_adapter
 
 NUM_ADAPTERS, NUM_TOKENS = 20, 24
-PROMPT = list(range(2000, 2064))
+PROMPT = list(range(100, 164))
 BUCKETS = {"max_num_batched_tokens": 128, "buckets": "8 128x8"}
 
 
