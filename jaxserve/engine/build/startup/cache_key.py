@@ -62,9 +62,12 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "batch_invariant": settings.tiles is not None,
         "proposer": settings.proposer,
         "synthetic_acceptance": settings.synthetic_acceptance,
+        "acceptance": settings.acceptance,
+        "adapters": settings.adapters,
         "history_len": programs.history_len,
         "num_earlier_tokens": programs.num_earlier_tokens,
         "num_sinks": programs.num_sinks,
+        "num_draft_masks": programs.num_draft_masks,
     }
     key |= {name: os.environ.get(name, "") for name in VARIABLES}
     return _plain(key | {name: getattr(jax.config, name) for name in SETTINGS})

@@ -1,5 +1,6 @@
 """Cache keys change with every source file that programs are traced from, and with no other."""
 
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
@@ -15,10 +16,13 @@ from jaxserve.models import transformer
 from jaxserve.models.families import registry
 from jaxserve.runner import runner
 from jaxserve.runner.programs import exported_programs, programs
+from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step import step
+from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.sampling import logprobs
 from jaxserve.scheduler import scheduler
 from pallas_kernels import dispatch
+from tests.support.tiny_engines import tiny_engine
 
 ROOT = Path(str(jaxserve.__file__)).parent.parent
 TRACED = (step, programs, exported_programs, row_layout, pool_layout, transformer, logprobs, dispatch)
@@ -35,6 +39,15 @@ def digest_with_change(changed: Path) -> str:
 
 def files(modules: tuple[ModuleType, ...]) -> list[Path]:
     return [Path(str(module.__file__)) for module in modules]
+
+
+def test_every_setting_of_programs_is_in_the_key():
+    """A setting that is missing would let an engine start from programs of another one."""
+    spec = tiny_engine("llama3").parts.spec
+    named = {"num_slots": "max_num_seqs", "tiles": "batch_invariant"}
+    own = {"settings", "traces", "model"}  # what these consist of is in the key
+    settings = {field.name for kind in (Programs, StepSettings) for field in fields(kind)} - own
+    assert {named.get(name, name) for name in settings} <= set(cache_key.engine_key(spec.programs))
 
 
 def test_a_file_that_enters_programs_changes_the_digest():
