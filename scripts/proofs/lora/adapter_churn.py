@@ -41,6 +41,7 @@ def churn(sizes: Sizes, *, num_rows: int, max_cpu_loras: int | None = None) -> l
         max_num_seqs=num_rows,
         max_model_len=128,
         max_num_batched_tokens=256,
+        buckets=" ".join([*map(str, sorted({16, 32, num_rows})), f"256x{num_rows}"]),
         num_pages=num_rows * 8 + MAX_LORAS * 8 + 400,
     )
     started_s = time.perf_counter()
