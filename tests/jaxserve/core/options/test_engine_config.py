@@ -13,6 +13,10 @@ REFUSED = {
     "dtype": "int8",
     "seed": 2**63,
     "tensor_parallel_size": 0,
+    "enable_lora": 1,
+    "max_loras": 0,
+    "max_lora_rank": 257,
+    "max_cpu_loras": 7,  # fewer than max_loras
     "max_model_len": -1,
     "max_num_seqs": 2.5,
     "max_num_batched_tokens": True,

@@ -19,6 +19,7 @@ def batch_of(lens: list[int], size: int, fields: list[dict], targets: np.ndarray
     rows = np.repeat(np.arange(len(lens)), lens)
     slots, zeros, sampling = jnp.arange(len(lens)), jnp.zeros(len(lens), jnp.int32), make_batch(fields)
     return DeviceBatch(
+        places=None,
         tokens=jnp.zeros(size, jnp.int32),
         positions=jnp.zeros(size, jnp.int32),
         token_rows=jnp.asarray(np.pad(rows, (0, size - len(rows)), constant_values=len(lens) - 1), jnp.int32),
