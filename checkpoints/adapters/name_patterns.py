@@ -1,6 +1,6 @@
 """Host: `NamePatterns`: which of a model's names match the regular expressions of an adapter's configuration.
 
-Those come from files that nobody vouches for, and a few characters can keep Python's `re` busy for hours. Here the
+Those come from files from unknown sources, and a few characters can keep Python's `re` busy for hours. Here the
 positions that a match can have reached, in all names at once, are the bits of one integer, so no expression is tried
 twice at a position, and the number of operations is limited:
 

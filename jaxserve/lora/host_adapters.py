@@ -28,7 +28,7 @@ GONE = "it was unloaded before this request began"
 @dataclass(slots=True, eq=False)
 class HostAdapter:
     """num_pins: of requests that need it in host memory. is_awaited: a request has asked for it, and has not got it
-    yet. failure: of the last attempt to read it again, until somebody was told."""
+    yet. failure: of the last attempt to read it again, until the error was reported."""
 
     adapter: Adapter
     digest: bytes

@@ -1,4 +1,4 @@
-"""Host: `allowed_path`: where a server may read an adapter that somebody asks it to load while it runs."""
+"""Host: `allowed_path`: where a server may read an adapter that a request asks it to load while it runs."""
 
 import os
 import re

@@ -73,7 +73,9 @@ def files_of_peft(sizes: Sizes) -> list[Law]:
         options = {"dtype": "float32", "max_model_len": 128, "max_num_seqs": 8, "max_num_batched_tokens": 32}
         llm = LLM(tiny(family), **options, enable_lora=True, max_lora_rank=64, num_pages=3000, buckets="8 32x8")
         (found,), (base,) = (_generate(llm, [prompt], each, NUM_PEFT_TOKENS) for each in (request, None))
-        num_equal = next((i for i, (a, b) in enumerate(zip(_tokens(found), expected)) if a != b), NUM_PEFT_TOKENS)  # noqa: B905
+        num_equal = next(
+            (i for i, (a, b) in enumerate(zip(_tokens(found), expected, strict=False)) if a != b), NUM_PEFT_TOKENS
+        )
         laws.append((f"{folder.name}: tokens of the merged model, of {NUM_PEFT_TOKENS}", num_equal,
                      NUM_PEFT_TOKENS, None))  # fmt: skip
         laws.append((f"{folder.name}: the text is not the base model's", _tokens(found) != _tokens(base), 1, None))

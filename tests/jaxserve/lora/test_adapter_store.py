@@ -1,4 +1,4 @@
-"""Adapters in host memory are bounded, pinned ones stay, and a bad or slow one holds up nobody else."""
+"""Adapters in host memory are bounded, pinned ones stay, and a bad or slow one delays no other."""
 
 import threading
 import time
@@ -120,7 +120,7 @@ def test_an_adapter_that_cannot_be_read_again_fails_alone_and_is_tried_again():
     reader.before = fail
     assert not store.prepare(a)
     wait_for(lambda: store.prepare(a) or store._entries[a].failure is not None)
-    assert not store.prepare(a)  # until somebody was told
+    assert not store.prepare(a)  # until the error was reported
     assert store.take_error(a) == "the disk is gone"
     assert store.take_error(b) is None
     assert store.prepare(b) or not store.lacks_room(b)

@@ -1,4 +1,4 @@
-"""Sequences wait for their adapter's files out of the queue: what is slow, bad or aborted holds up nobody else."""
+"""Sequences wait for their adapter's files out of the queue: what is slow, bad or aborted delays no other."""
 
 import threading
 import time
