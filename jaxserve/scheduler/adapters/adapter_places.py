@@ -133,4 +133,6 @@ class AdapterPlaces:
         self._pool.drop(place.pages)
         self.num_idle_pages -= len(place.pages)
         self.num_evicted += 1
+        # One that lost its slot in the step that brought it: its pages may get other content before that step.
+        self._loads = [load for load in self._loads if load.place != number]
         return number

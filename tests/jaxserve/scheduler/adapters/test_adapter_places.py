@@ -262,3 +262,20 @@ def evict_anything(places: AdapterPlaces) -> int:
     places._pool.drop(place.pages)
     places._pool.release(place.pages)
     return number
+
+
+def test_an_adapter_that_is_evicted_before_its_step_is_not_copied():
+    """Its pages may be others' by then, with content that is copied before adapters are."""
+    pool, source = PagePool(20), ReadAdapters(2)
+    gate = AdapterGate(source)
+    places = AdapterPlaces(pool, gate, num_places=1)
+    for number in (1, 2):
+        adapter = source.adapters[number]
+        assert gate.prepare(make_request(str(number), 9, adapter=adapter))
+        place = places.enter(adapter)
+        count = places.num_unloaded_pages(place)
+        pages = pool.allocate(count)
+        places.load(place, pages)
+        places.leave(place)
+    (load,) = places.take_loads()
+    np.testing.assert_array_equal(load.pages, pages)
