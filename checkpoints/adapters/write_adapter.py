@@ -10,16 +10,20 @@ from checkpoints.adapters.adapter_modules import PARTS
 from checkpoints.adapters.adapter_source import WEIGHTS
 from checkpoints.adapters.low_rank import AdapterWeights, LowRank
 from checkpoints.formats.atomic_files import write_json
+from checkpoints.formats.safetensors import DTYPES
 from checkpoints.formats.safetensors_write import write_shard
 from checkpoints.formats.tensor_file import TensorInfo
 
 _MODULES = {parts[0]: module for module, parts in PARTS.items() if len(parts) == 1}
 
 
-def write_adapter(folder: Path, adapter: AdapterWeights, *, scale: float = 1.0, base: str | None = None) -> None:
-    """Float32, with the names of families whose modules are not fused.
+def write_adapter(
+    folder: Path, adapter: AdapterWeights, *, dtype: str = "F32", scale: float = 1.0, base: str | None = None
+) -> None:
+    """With the names of families whose modules are not fused.
 
-    scale: alpha / rank, by which the written b are divided. base: the model's name, for readers of the configuration.
+    dtype: as safetensors names it. scale: alpha / rank, by which the written b are divided. base: the model's name, for
+    readers of the configuration.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = {key: f"model.layers.{key[0]}.{_MODULES[key[1]]}" for key in adapter.matrices}
@@ -27,8 +31,9 @@ def write_adapter(folder: Path, adapter: AdapterWeights, *, scale: float = 1.0, 
     for key, pair in adapter.matrices.items():
         tensors[f"base_model.model.{names[key]}.lora_A.weight"] = pair.a
         tensors[f"base_model.model.{names[key]}.lora_B.weight"] = pair.b / np.float32(scale)
-    infos = [TensorInfo(name, values.shape, "F32", values.nbytes) for name, values in tensors.items()]
-    write_shard(folder / WEIGHTS, infos, lambda info: tensors[info.name])
+    stored = DTYPES[dtype]
+    infos = [TensorInfo(name, values.shape, dtype, values.size * stored.itemsize) for name, values in tensors.items()]
+    write_shard(folder / WEIGHTS, infos, lambda info: tensors[info.name].astype(stored, copy=False))
     write_json(folder / CONFIG, _config(adapter, names, scale) | {"base_model_name_or_path": base})
 
 

@@ -19,7 +19,7 @@ from checkpoints.formats.tensor_file import MappedFile, TensorInfo, check_extent
 _MAX_HEADER_BYTES = 25_000_000
 _MAX_AXES = 8
 
-_DTYPES: dict[str, np.dtype] = {
+DTYPES: dict[str, np.dtype] = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
@@ -57,7 +57,7 @@ class SafetensorsFile:
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         info = self.tensors[name]
         check_rows(info, start, stop)
-        dtype = _DTYPES[info.dtype]
+        dtype = DTYPES[info.dtype]
         row_bytes = info.row_len * dtype.itemsize
         first = self._starts[name]
         raw = self._file.copy_bytes(first + start * row_bytes, first + stop * row_bytes)
@@ -67,7 +67,7 @@ class SafetensorsFile:
         info = self.tensors[name]
         if not 0 <= start <= stop <= info.row_len:
             raise IndexError(f"columns [{start}, {stop}) of tensor {name!r}, which has {info.row_len}")
-        dtype, size = _DTYPES[info.dtype], _DTYPES[info.dtype].itemsize
+        dtype, size = DTYPES[info.dtype], DTYPES[info.dtype].itemsize
         raw = self._file.copy_columns(self._starts[name], info.num_rows, info.row_len * size, start * size, stop * size)
         return raw.view(dtype).reshape(info.num_rows, stop - start)
 
@@ -97,11 +97,11 @@ class SafetensorsFile:
                 pass
             case _:
                 raise self._file.fail(f"tensor {name!r} must have dtype, shape and two data_offsets")
-        if dtype not in _DTYPES:
-            raise self._file.fail(f"tensor {name!r} has the unknown dtype {dtype!r}; known are {', '.join(_DTYPES)}")
+        if dtype not in DTYPES:
+            raise self._file.fail(f"tensor {name!r} has the unknown dtype {dtype!r}; known are {', '.join(DTYPES)}")
         if len(shape) > _MAX_AXES or not all(type(size) is int and 0 <= size < 2**48 for size in shape):
             raise self._file.fail(f"tensor {name!r} must have at most {_MAX_AXES} axes, each a size from 0 to 2**48")
-        nbytes = math.prod(shape) * _DTYPES[dtype].itemsize
+        nbytes = math.prod(shape) * DTYPES[dtype].itemsize
         if start < 0 or stop - start != nbytes:
             raise self._file.fail(
                 f"tensor {name!r} of dtype {dtype} and shape {shape} needs {nbytes} bytes, not [{start}, {stop})"

@@ -1,16 +1,14 @@
 """Host: `RandomAdapters`: adapters of random numbers as files, and which of them each request of a benchmark names."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from checkpoints.formats.safetensors_write import write_shard
-from checkpoints.formats.tensor_file import TensorInfo
+from checkpoints.adapters.low_rank import AdapterWeights, LowRank
+from checkpoints.adapters.write_adapter import write_adapter
 from jaxserve.bench.offline.workload import Workload
 from jaxserve.core.options.lora_request import LoRARequest
 
@@ -34,14 +32,10 @@ class RandomAdapters:
         """A folder for each, as PEFT writes it, in float16. shapes: (outputs, inputs) of a layer's matrices."""
         requests = [LoRARequest(f"adapter-{k}", str(folder / f"adapter-{k}")) for k in range(self.number)]
         for k, request in enumerate(requests):
-            path = Path(request.lora_path)
-            path.mkdir()
-            names = [f"{name}_proj" for name in TARGETS]
-            config = {"peft_type": "LORA", "r": self.rank, "lora_alpha": self.rank, "target_modules": names}
-            (path / "adapter_config.json").write_text(json.dumps(config))
             rng = np.random.default_rng([self.seed, 2, k])
-            tensors = _tensors(self.rank, shapes, num_layers)
-            write_shard(path / "adapter_model.safetensors", tensors, partial(_drawn, rng))
+            keys = [(layer, name) for layer in range(num_layers) for name in TARGETS]
+            weights = AdapterWeights({key: _drawn(rng, self.rank, *shapes[key[1]]) for key in keys})
+            write_adapter(Path(request.lora_path), weights, dtype="F16")
         return requests
 
     def chosen(self, number: int, num_requests: int) -> np.ndarray:
@@ -65,18 +59,11 @@ class AdaptedWorkloads:
         return replace(workload, lora_requests=[self.requests[k] for k in chosen])
 
 
-def _tensors(rank: int, shapes: Mapping[str, tuple[int, int]], num_layers: int) -> list[TensorInfo]:
-    tensors: list[TensorInfo] = []
-    for layer in range(num_layers):
-        for name in TARGETS:
-            num_out, num_in = shapes[name]
-            module = f"base_model.model.model.layers.{layer}.self_attn.{name}_proj"
-            tensors.append(TensorInfo(f"{module}.lora_A.weight", (rank, num_in), "F16", 2 * rank * num_in))
-            tensors.append(TensorInfo(f"{module}.lora_B.weight", (num_out, rank), "F16", 2 * num_out * rank))
-    return tensors
-
-
-def _drawn(rng: np.random.Generator, info: TensorInfo) -> np.ndarray:
+def _drawn(rng: np.random.Generator, rank: int, num_outputs: int, num_inputs: int) -> LowRank:
     """Neither matrix is 0: an adapter with b = 0, as training begins, would change nothing."""
-    scale = SCALE if ".lora_B." in info.name else 1.0
-    return (rng.standard_normal(info.shape, np.float32) * scale * info.shape[-1] ** -0.5).astype(np.float16)
+
+    def matrix(num_rows: int, num_columns: int, scale: float) -> np.ndarray:
+        numbers = rng.standard_normal((num_rows, num_columns), np.float32)
+        return numbers * np.float32(scale * num_columns**-0.5)
+
+    return LowRank(matrix(rank, num_inputs, 1.0), matrix(num_outputs, rank, SCALE))

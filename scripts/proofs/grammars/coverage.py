@@ -8,7 +8,7 @@ import json
 import time
 from pathlib import Path
 
-from scripts.proofs.grammars.laws import Law
+from scripts.proofs.helpers.laws import Law
 
 MODEL = "smollm2-135m-instruct"
 LEAST = 8909 / 11306  # what llguidance 0.7.10 has of them by MaskBench's own page

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from scripts.proofs.grammars.laws import Law
+from scripts.proofs.helpers.laws import Law
 from scripts.proofs.parity import read_goldens
 
 MODEL = "smollm2-135m-instruct"

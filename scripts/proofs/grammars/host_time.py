@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxserve.runner.fake.fake_model import FakeModel, mix
-from scripts.proofs.grammars.laws import Law
 from scripts.proofs.grammars.schema_set import schema_set
+from scripts.proofs.helpers.laws import Law
 
 COMMON = ' "abcdefghijklmnopqrstuvwxyz0123456789{}[]:,.-_/'
 NUM_WARM, NUM_STEPS, MAX_MODEL_LEN, PAGE = 20, 150, 512, 16

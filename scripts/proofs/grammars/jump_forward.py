@@ -1,9 +1,9 @@
 """What tokens save that a grammar forces: with log-probabilities each of them is drawn, without they are appended."""
 
 from scripts.proofs.grammars.equal_texts import MODEL
-from scripts.proofs.grammars.laws import Law
 from scripts.proofs.grammars.schema_set import schema_set
 from scripts.proofs.grammars.validity import OPTIONS, accepted, prompt_of, verdict
+from scripts.proofs.helpers.laws import Law
 
 NUM_SCHEMAS, MAX_TOKENS = 100, 96
 LEAST_EQUAL = 0.99

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from scripts.proofs.grammars.equal_texts import COMMON, FORMS, MAX_TOKENS, MODEL
-from scripts.proofs.grammars.laws import Law
+from scripts.proofs.helpers.laws import Law
 from scripts.proofs.parity import read_goldens
 
 NUM_ROWS, KILLED_AT = 16, (6, 14)  # steps

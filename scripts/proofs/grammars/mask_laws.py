@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from scripts.proofs.grammars.laws import Law
+from scripts.proofs.helpers.laws import Law
 
 NUM_PREFIXES = {"smollm2-135m-instruct": 300, "gemma-3-270m": 100}
 MAX_WALK = 12

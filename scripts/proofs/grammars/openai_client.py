@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from scripts.proofs.grammars.killed_process import grammar_processes
-from scripts.proofs.grammars.laws import Law
+from scripts.proofs.helpers.laws import Law
 
 MODEL = "smollm2-135m-instruct"
 OPTIONS = ("--max-model-len", "512", "--max-num-seqs", "8")

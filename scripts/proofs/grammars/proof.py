@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from scripts.proofs.grammars.laws import Law, broken, lines_of
+from scripts.proofs.helpers.laws import Law, broken, lines_of
 from scripts.proofs.helpers.stored_rows import in_process, stored_row
 
 MODELS = ("smollm2-135m-instruct", "gemma-3-270m")

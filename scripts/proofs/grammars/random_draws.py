@@ -7,9 +7,9 @@ import sys
 from collections import Counter
 
 from scripts.proofs.grammars.host_time import MAX_MODEL_LEN, fake_engine, inputs_of
-from scripts.proofs.grammars.laws import Law
 from scripts.proofs.grammars.schema_set import schema_set
 from scripts.proofs.grammars.validity import verdict
+from scripts.proofs.helpers.laws import Law
 
 NUM_ROWS, NUM_SEEDS, MAX_TOKENS = 64, 3, 400
 LEAST_ENDED = 0.5

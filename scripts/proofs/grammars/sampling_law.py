@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from scripts.proofs.grammars.laws import Law
 from scripts.proofs.grammars.mask_laws import bits
+from scripts.proofs.helpers.laws import Law
 
 MODEL = "smollm2-135m-instruct"
 PROMPT = "The capital of France is"

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from scripts.proofs.grammars.equal_texts import PERSON
-from scripts.proofs.grammars.laws import Law
+from scripts.proofs.helpers.laws import Law
 from scripts.proofs.parity import read_goldens
 
 MODEL = "smollm2-135m-instruct"

@@ -9,15 +9,14 @@ import sys
 import time
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from jaxserve import LoRARequest
-from scripts.proofs.grammars.laws import Law
 from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.laws import Law
 from scripts.proofs.helpers.stored_rows import STORE
 from scripts.proofs.lora.proof_sizes import Sizes
-from tests.support.adapters.random_adapters import write_adapter
+from tests.support.adapters.random_adapters import write_random_adapter
 
 NUM_FEW, RANK, MAX_LORAS = 5, 8, 32
 LEAST_RATIO = 0.95
@@ -78,7 +77,7 @@ def _written(count: int) -> list[LoRARequest]:
     return [
         LoRARequest(name.name, str(name))
         if (name / "adapter_config.json").exists()
-        else write_adapter(name, SMOLLM, RANK, i, ("q", "k", "v", "o"), dtype=ml_dtypes.bfloat16)
+        else write_random_adapter(name, SMOLLM, RANK, i, ("q", "k", "v", "o"), dtype="BF16")
         for i, name in enumerate(names)
     ]
 

@@ -8,14 +8,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from jaxserve import LoRARequest
-from scripts.proofs.grammars.laws import Law
 from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.laws import Law
 from scripts.proofs.lora.proof_sizes import Sizes
-from tests.support.adapters.random_adapters import write_adapter
+from tests.support.adapters.random_adapters import write_random_adapter
 
 ROWS, DISTINCT, RANKS = (8, 64), (1, 8, 64), (8, 16)
 MOST_OFF = 1.02
@@ -61,7 +60,7 @@ def step_times(sizes: Sizes) -> list[Law]:
     with tempfile.TemporaryDirectory() as folder:
         adapters = {
             rank: [
-                write_adapter(Path(folder) / f"{rank}-{i}", SMOLLM, rank, i, dtype=ml_dtypes.bfloat16)
+                write_random_adapter(Path(folder) / f"{rank}-{i}", SMOLLM, rank, i, dtype="BF16")
                 for i in range(max(DISTINCT))
             ]
             for rank in RANKS

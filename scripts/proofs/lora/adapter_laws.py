@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxserve import LoRARequest
-from scripts.proofs.grammars.laws import Law
 from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.laws import Law
 from scripts.proofs.lora.proof_sizes import Sizes
-from tests.support.adapters.random_adapters import tiny, write_adapter
+from tests.support.adapters.random_adapters import tiny, write_random_adapter
 
 NUM_ADAPTERS, NUM_TOKENS = 20, 24
 PROMPT = list(range(100, 164))
@@ -24,7 +24,7 @@ def adapter_laws(sizes: Sizes) -> list[Law]:
 def _in_use_and_cached(folder: Path) -> list[Law]:
     from jaxserve import LLM
 
-    adapters = [write_adapter(folder / f"a{i}", SMOLLM, 8, i, ("q", "v")) for i in range(NUM_ADAPTERS)]
+    adapters = [write_random_adapter(folder / f"a{i}", SMOLLM, 8, i, ("q", "v")) for i in range(NUM_ADAPTERS)]
     options = {"dtype": "float32", "quantization": "dense", "max_model_len": 128, "max_num_seqs": 8}
     llm = LLM(SMOLLM, **options, enable_lora=True, max_loras=4, max_lora_rank=8, num_pages=1000, **BUCKETS)
     first, again = (sum(_cached(llm, adapter) for adapter in adapters) for _ in range(2))
@@ -91,7 +91,7 @@ def _unreadable(folder: Path) -> list[Law]:
     from jaxserve import LLM, SamplingParams
 
     model = tiny("llama3")
-    adapters = [write_adapter(folder / f"t{i}", model, 8, i) for i in range(6)]
+    adapters = [write_random_adapter(folder / f"t{i}", model, 8, i) for i in range(6)]
     options = {"dtype": "float32", "max_model_len": 128, "max_num_seqs": 8, "max_num_batched_tokens": 32}
     llm = LLM(model, **options, enable_lora=True, max_loras=2, max_cpu_loras=2, num_pages=300, buckets="8 32x8")
     params, prompts = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True), [[5, 6, 7, 8]] * 12
@@ -102,7 +102,7 @@ def _unreadable(folder: Path) -> list[Law]:
 
     expected = run()
     shutil.rmtree(adapters[0].lora_path)
-    write_adapter(folder / "t1", model, 8, 100)
+    write_random_adapter(folder / "t1", model, 8, 100)
     llm.generate(prompts[:2], params, lora_request=adapters[4:], use_tqdm=False)  # these take the host memory
     found = run()
     bad, good = [found[i] for i in (0, 1, 6, 7)], [i for i in range(12) if i % 6 > 1]

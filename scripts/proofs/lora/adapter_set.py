@@ -6,7 +6,7 @@ from typing import Any
 from jaxserve import LoRARequest
 from scripts.proofs.helpers.draft_equality import SMOLLM
 from scripts.proofs.parity import read_goldens
-from tests.support.adapters.random_adapters import ALL, write_adapter
+from tests.support.adapters.random_adapters import ALL, write_random_adapter
 
 RANKS = (4, 8, 16, 64)
 KINDS: tuple[dict[str, Any], ...] = (
@@ -23,7 +23,7 @@ def write_adapters(folder: Path, count: int) -> list[LoRARequest]:
     """No two of the first 16 have both rank and kind in common."""
     ranks_and_kinds = [(RANKS[i % 4], KINDS[(i // 4) % 4]) for i in range(count)]
     return [
-        write_adapter(folder / f"adapter-{i}", SMOLLM, rank, i, **kind, size=SIZE)
+        write_random_adapter(folder / f"adapter-{i}", SMOLLM, rank, i, **kind, size=SIZE)
         for i, (rank, kind) in enumerate(ranks_and_kinds)
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve import LoRARequest
-from scripts.proofs.grammars.laws import Law
+from scripts.proofs.helpers.laws import Law
 from scripts.proofs.lora.merged_scores import MergedModel
 
 MOST_ERROR = 1e-4

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import partial
 
-from scripts.proofs.grammars.laws import Law, broken, lines_of
+from scripts.proofs.helpers.laws import Law, broken, lines_of
 from scripts.proofs.helpers.stored_rows import in_process, stored_row
 from scripts.proofs.lora.proof_sizes import Sizes
 

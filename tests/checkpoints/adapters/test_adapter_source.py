@@ -47,7 +47,7 @@ def test_what_names_no_adapter_is_answered_with_all_that_would(source):
         find(source)
 
 
-@pytest.mark.parametrize("source", ["~nobody-of-this-name/x", "x" * 5000])
+@pytest.mark.parametrize("source", ["~unknown-user-of-this-name/x", "x" * 5000])
 def test_a_path_that_cannot_be_read_is_a_mistake(source):
     with pytest.raises(SourceError, match="cannot be read"):
         find(source)

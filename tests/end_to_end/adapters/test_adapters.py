@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxserve import LLM, LoRARequest, SamplingParams
-from tests.support.adapters.random_adapters import merged, tiny, write_adapter
+from tests.support.adapters.random_adapters import merged, tiny, write_random_adapter
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import SMALL, tiny_engine
 
@@ -24,7 +24,7 @@ class Case:
         for seed, (name, (rank, parts)) in enumerate(KINDS.items()):
             chosen = {} if PARTS[parts] is None else {"parts": PARTS[parts]}
             layers = {"layers": (1,)} if parts == "o" else {}
-            self.adapters.append(write_adapter(folder / name, self.model, rank, seed, **chosen, **layers))
+            self.adapters.append(write_random_adapter(folder / name, self.model, rank, seed, **chosen, **layers))
         self.naive = [merged(folder / f"merged-{i}", self.model, each) for i, each in enumerate(self.adapters)]
         prompt = goldens(family)[1].prompt
         self.prompts = [prompt[: 9 + i] for i in range(len(self.adapters))]

@@ -103,7 +103,7 @@ def test_lines_of_a_batch_file_name_adapters(loads, batch_of):
 def test_a_batch_is_refused_before_the_model_is_loaded(loads, batch_of):
     for lines, options, message in (
         ([line("a", model="poet")], MODULES, "names no model"),
-        ([line("a", model="nobody")], ("--model", "m", *MODULES), "'nobody' is not 'm'"),
+        ([line("a", model="unknown")], ("--model", "m", *MODULES), "'unknown' is not 'm'"),
         ([line("a", model="m")], MODULES[1:], "--enable-lora"),
         ([line("a", model="poet")], ("--model", "poet", *MODULES), "give another"),
     ):

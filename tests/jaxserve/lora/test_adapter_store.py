@@ -142,7 +142,7 @@ def test_files_that_have_changed_are_not_taken_for_the_registered_ones(is_change
     assert error is None if not is_changed else "not those that were registered" in error
 
 
-def test_a_read_that_hangs_holds_up_nobody():
+def test_a_read_that_hangs_delays_no_other():
     gate = threading.Event()
     reader = FakeReader()
     store, ids = make_store(reader, "abcd", max_cpu_loras=3)

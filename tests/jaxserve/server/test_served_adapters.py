@@ -80,7 +80,7 @@ def test_lora_path_is_an_adapter_s_name_next_to_the_model_s(server, names, path)
     refused = {
         (404, "lora_path"): {"lora_path": "/poet"},
         (400, "lora_path"): {"model": "org/clerk"},
-        (404, "model"): {"model": "nobody"},
+        (404, "model"): {"model": "unknown"},
     }
     for (status, param), fields in refused.items():
         answer = server.post(path, body | fields)
@@ -90,7 +90,7 @@ def test_lora_path_is_an_adapter_s_name_next_to_the_model_s(server, names, path)
 
 
 def test_an_unknown_name_is_not_found(server):
-    error = server.post("/v1/completions", {"prompt": "x", "model": "nobody"})
+    error = server.post("/v1/completions", {"prompt": "x", "model": "unknown"})
     assert (error.status_code, error.json()["error"]["code"]) == (404, "model_not_found")
 
 
@@ -108,7 +108,7 @@ def test_models_lists_adapters_with_path_and_parent(server):
     assert (listed[NAME]["root"], listed[NAME]["parent"]) == (NAME, None)
     assert (listed["poet"]["root"], listed["poet"]["parent"]) == ("/poet", NAME)
     assert server.get("/v1/models/org/clerk").json() == listed["org/clerk"]
-    assert server.get("/v1/models/nobody").status_code == 404
+    assert server.get("/v1/models/unknown").status_code == 404
     with server.openai() as client:
         assert [model.id for model in client.models.list()] == list(listed)
 

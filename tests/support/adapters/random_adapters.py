@@ -1,14 +1,13 @@
 """Adapters of random matrices for the tiny checkpoints, as files, and models that have them in their weights."""
 
-import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
+from checkpoints.adapters.low_rank import AdapterWeights, LowRank
 from checkpoints.adapters.read_adapter import read_adapter
+from checkpoints.adapters.write_adapter import write_adapter
 from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from jaxserve import LoRARequest
@@ -20,7 +19,6 @@ from tests.support.golden_data import checkpoint
 from tests.support.naive_loop import NaiveModel
 
 ALL = ("q", "k", "v", "o", "gate", "up", "down")
-MODULES = {name: f"{'mlp' if name in ('gate', 'up', 'down') else 'self_attn'}.{name}_proj" for name in ALL}
 SIZE = 0.5  # of what is added, by that of the weights: texts change, and logits stay as exact as they are
 
 
@@ -30,7 +28,7 @@ def config_of(model: str) -> ModelConfig:
         return read_config(opened)
 
 
-def write_adapter(
+def write_random_adapter(
     folder: Path,
     model: str,
     rank: int,
@@ -39,24 +37,18 @@ def write_adapter(
     layers: tuple[int, ...] | None = None,
     *,
     size: float = SIZE,
-    dtype: Any = np.float32,
+    dtype: str = "F32",
 ) -> LoRARequest:
     """A PEFT folder with random matrices, none of them zero, of `parts` of these layers (None: all)."""
-    config, rng, tensors = config_of(model), np.random.default_rng(seed), dict[str, np.ndarray]()
-    for layer in range(config.num_layers) if layers is None else layers:
-        for part in parts:
-            num_outputs, num_inputs = matrix_shapes(config)[part]
-            name = f"base_model.model.model.layers.{layer}.{MODULES[part]}"
-            a, b = rng.standard_normal((rank, num_inputs)), rng.standard_normal((num_outputs, rank))
-            tensors[f"{name}.lora_A.weight"] = (a * num_inputs**-0.5).astype(dtype)
-            tensors[f"{name}.lora_B.weight"] = (b * size * rank**-0.5).astype(dtype)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "adapter_model.safetensors")
-    targets = [MODULES[part].partition(".")[2] for part in parts]
-    described = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": targets}
-    if layers is not None:
-        described |= {"layers_to_transform": list(layers), "layers_pattern": "layers"}
-    (folder / "adapter_config.json").write_text(json.dumps(described))
+    config, rng = config_of(model), np.random.default_rng(seed)
+    shapes = matrix_shapes(config)
+
+    def drawn(num_outputs: int, num_inputs: int) -> LowRank:
+        a, b = rng.standard_normal((rank, num_inputs)), rng.standard_normal((num_outputs, rank))
+        return LowRank((a * num_inputs**-0.5).astype(np.float32), (b * size * rank**-0.5).astype(np.float32))
+
+    keys = [(layer, part) for layer in (range(config.num_layers) if layers is None else layers) for part in parts]
+    write_adapter(folder, AdapterWeights({key: drawn(*shapes[key[1]]) for key in keys}), dtype=dtype)
     return LoRARequest(folder.name, str(folder))
 
 

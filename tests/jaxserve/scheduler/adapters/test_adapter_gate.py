@@ -253,7 +253,7 @@ def test_adapters_are_unregistered_and_replaced_while_they_run():
     traffic.finish()
 
 
-def test_a_read_that_hangs_and_one_that_fails_hold_up_nobody():
+def test_a_read_that_hangs_and_one_that_fails_delay_no_other():
     gate = threading.Event()
 
     def before(path: str) -> None:

@@ -154,7 +154,7 @@ def test_only_folders_of_the_operator_are_read(folders):
     assert {status for status, _ in answers.values()} == {403}, answers
     # Whether something lies there does not show.
     assert answers["/no/such/folder"] == answers[str(folders / "others" / "secret")]
-    for path in ("nobody", "poet/adapter_config.json", "loop", "org/adapter", "x" * 300, "~"):
+    for path in ("unknown", "poet/adapter_config.json", "loop", "org/adapter", "x" * 300, "~"):
         assert refusal(path, **dirs)[0] == 404, path
     others = folders / "others"
     assert allowed_path("secret", ServerConfig(lora_dirs=("/no/such", str(others)))) == str(others / "secret")

@@ -48,7 +48,7 @@ def test_no_two_copies_meet(races_of, mode):
     assert error < 1e-5
 
 
-def test_rank_blocks_that_nobody_waits_for_are_caught(races_of, monkeypatch):
+def test_rank_blocks_that_are_not_waited_for_are_caught(races_of, monkeypatch):
     """Copies happen early here, so the numbers are right all the same."""
     monkeypatch.setattr(adapter_stream, "_wait", lambda copy: None)
     found, error = races_of("eager")
