@@ -20,6 +20,7 @@ from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.request_adapters import Adapters
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
+from jaxserve.lora.adapter_store import AdapterStore
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS
@@ -100,8 +101,12 @@ def assemble(
     params: Params,
     text: ModelText,
     draft_params: Params | None = None,
+    adapters: AdapterStore | None = None,
 ) -> EngineParts:
-    """All parts of an engine; the pool is smaller than planned where memory runs out. compiler: of that plan."""
+    """All parts of an engine; the pool is smaller than planned where memory runs out.
+
+    compiler: of that plan. adapters: those of an engine that this one replaces.
+    """
 
     def allocate(spec: EngineSpec) -> tuple[EngineSpec, Runner]:
         own = compiler if spec is planned else compiler_for(config, spec)
@@ -118,7 +123,7 @@ def assemble(
         config.scheduling_policy, priority_ageing_s=config.priority_ageing_s, tenant_weights=config.tenant_weights
     )
     grammars = None if text.tokenizer is None else Grammars(text.tokenizer, model.vocab_size)
-    adapters = make_adapter_store(config, programs)
+    adapters = make_adapter_store(config, programs) if adapters is None else adapters
     scheduler = Scheduler(
         programs.groups,
         spec.buckets,

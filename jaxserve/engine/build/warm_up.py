@@ -47,4 +47,13 @@ def _rebuilt(config: EngineConfig, parts: EngineParts, spec: EngineSpec) -> Engi
     """The engine with other sizes; its old state is released before the new one is allocated."""
     compiler, runner = compiler_for(config, spec), parts.runner
     runner.release()
-    return assemble(config, spec, compiler, parts.described, runner.params, parts.text, runner.draft_params)
+    return assemble(
+        config,
+        spec,
+        compiler,
+        parts.described,
+        runner.params,
+        parts.text,
+        runner.draft_params,
+        parts.input_processor.adapters.store,
+    )

@@ -11,6 +11,7 @@ from jaxserve.engine.build import build as build_module
 from jaxserve.engine.build.memory_fallback import is_out_of_memory, missing_bytes
 from jaxserve.runner import runner as runner_module
 from jaxserve.runner.programs.programs import Program
+from tests.support.adapters.random_adapters import write_random_adapter
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL
 
@@ -122,6 +123,15 @@ def test_a_program_that_does_not_fit_shrinks_the_pool_by_what_it_lacks(compiled,
     assert old._state.kv.pool.is_deleted()
     assert llm.parts.runner.params is old.params
     assert len(llm.parts.runner.executables) == 9
+
+
+def test_adapters_that_were_loaded_before_outlast_a_pool_that_shrinks(compiled, tmp_path):
+    llm = engine(num_pages=300, enable_lora=True, max_loras=1, max_lora_rank=4)
+    adapter = llm.load_adapter(write_random_adapter(tmp_path / "a", str(checkpoint("llama3")), 4, 0))
+    compiled.num_pages = 299
+    llm.warm_up(use_tqdm=False)
+    assert llm.parts.sizes.num_pages < 300
+    assert llm.adapters == [adapter]
 
 
 def test_a_pool_sized_by_memory_makes_room_for_what_programs_need(compiled, monkeypatch, capsys):
