@@ -24,6 +24,7 @@ from jaxserve.scheduler.adapters.adapter_places import AdapterPlaces
 from jaxserve.scheduler.beams import Choice, add_beams, branch, preempt_paused_beam
 from jaxserve.scheduler.commit import commit
 from jaxserve.scheduler.constraints import Constraints, GrammarMatchers
+from jaxserve.scheduler.costs.swap_cost import SwapCost
 from jaxserve.scheduler.earlier_outputs import EarlierOutputs
 from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory.kept_kv import make_drops
@@ -39,12 +40,12 @@ from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
 from jaxserve.scheduler.stats import SchedulerStats, collect_stats
 from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
+from jaxserve.scheduler.step.forced_rows import single_forced
 from jaxserve.scheduler.step.late_rows import late_draw
 from jaxserve.scheduler.step.multi_step import plan_rounds
 from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
 from jaxserve.scheduler.step.start_waiting import start_ahead, start_waiting
 from jaxserve.scheduler.step_limits import StepLimits, check_token_budget
-from jaxserve.scheduler.swap_cost import SwapCost
 
 
 class Scheduler:
@@ -230,6 +231,7 @@ class Scheduler:
         make_drops(state)
         requeue_deferred(state)
         enqueue_prepared(state)
+        rows.single_forced = single_forced(state, self._buckets)
         decodes = schedule_decodes(state, rows)
         start_ahead(state, rows)
         num_withheld = num_joining(state)
@@ -257,6 +259,7 @@ class Scheduler:
     def observe(self, plan: StepPlan, outcome: StepOutcome, device_s: float) -> None:
         """Record a committed step that occupied the device for `device_s` seconds."""
         self.state.swap_cost.observe(plan.num_tokens, plan.num_decodes, device_s)
+        self.state.forced_chunks.observe(plan, outcome.num_rounds, device_s)
         if self.state.speculation is not None:
             self.state.speculation.observe(plan, outcome, device_s)
 

@@ -23,7 +23,7 @@ from jaxserve.core.options.speculative_config import MAX_SPECULATIVE_TOKENS
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
-from jaxserve.scheduler.pass_times import PassTimes
+from jaxserve.scheduler.costs.pass_times import PassTimes
 
 LEAST_GAIN = 1.05
 """Tokens in a given time, over those of decoding, from which on rows draft."""

@@ -14,6 +14,8 @@ from jaxserve.kv.kv_policy import KVPolicy
 from jaxserve.kv.prefix_cache import PrefixCache, PrefixMatch
 from jaxserve.scheduler.adapters.adapter_places import AdapterPlaces
 from jaxserve.scheduler.constraints import Constraints
+from jaxserve.scheduler.costs.forced_chunks import ForcedChunks
+from jaxserve.scheduler.costs.swap_cost import SwapCost
 from jaxserve.scheduler.deadlines import Deadlines
 from jaxserve.scheduler.earlier_outputs import EarlierOutputs
 from jaxserve.scheduler.mask_rows import MaskRows
@@ -21,7 +23,6 @@ from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy, Waitin
 from jaxserve.scheduler.policy.waiting_queue import Key
 from jaxserve.scheduler.speculation import Speculation
 from jaxserve.scheduler.step_limits import StepLimits
-from jaxserve.scheduler.swap_cost import SwapCost
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +84,7 @@ class SchedulerState:
     matches: dict[int, PrefixMatch] = field(default_factory=dict[int, PrefixMatch])  # by id of waiting sequences
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by slot, as last sent
     deadlines: Deadlines = field(default_factory=Deadlines)
+    forced_chunks: ForcedChunks = field(default_factory=ForcedChunks)
     num_planned: int = 0  # steps planned so far: the id of the next one
     num_committed: int = 0
     num_preemptions: int = 0
@@ -159,7 +161,8 @@ class StepRows:
 
     budget: tokens left. fork_pages, fork_slots: sources and copies of the step's forks. new_slots: slots assigned in
     this step. reservations: by slot, free and returning pages that a row of this step waits for; rows planned later do
-    not take them. has_preempted: a running sequence was preempted for its pages.
+    not take them. has_preempted: a running sequence was preempted for its pages. single_forced: int[N], slots that
+    compute one of several forced tokens.
     """
 
     def __init__(self, budget: int):
@@ -171,6 +174,7 @@ class StepRows:
         self.new_slots: list[int] = []
         self.reservations: dict[int, int] = {}
         self.has_preempted = False
+        self.single_forced = np.zeros(0, np.intp)
 
     def add(self, slot: int, query_len: int) -> None:
         """A row of `query_len` tokens."""

@@ -27,12 +27,12 @@ from jaxserve.runner.device_state import MAX_EDITS
 from jaxserve.runner.programs.executables import Compiler
 from jaxserve.runner.programs.stored_layouts import place
 from jaxserve.runner.runner import Runner
+from jaxserve.scheduler.costs.swap_cost import SwapCost
 from jaxserve.scheduler.earlier_outputs import make_earlier_outputs
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.scheduler.speculation import Speculation
-from jaxserve.scheduler.swap_cost import SwapCost
 from jaxserve.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]

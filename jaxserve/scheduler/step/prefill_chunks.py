@@ -14,7 +14,7 @@ def running_prompts(state: SchedulerState, rows: StepRows) -> list[int]:
     slots: list[int] = np.flatnonzero(
         slot_table.is_running & (slot_table.num_inputs - slot_table.num_scheduled > 1)
     ).tolist()
-    return [slot for slot in slots if slot not in rows.slots]
+    return [slot for slot in slots if slot not in rows.slots and slot not in rows.single_forced]
 
 
 def schedule_chunks(state: SchedulerState, rows: StepRows, num_withheld: int) -> None:

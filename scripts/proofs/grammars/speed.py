@@ -4,6 +4,7 @@ The model, the host and the grammars share the cores of the machine; a device of
 """
 
 import statistics
+import sys
 import time
 from typing import Any
 
@@ -30,6 +31,7 @@ def speeds() -> list[Law]:
         cases = {"free": free, "any text": any_text, "JSON": listed, "mixed": mixed}
         for name in cases if turn % 2 else reversed(cases):
             measured = _measure(llm, prompts, cases[name])
+            print(f"turn {turn}, {name}: {measured[0]:.1f} tokens/s, {1e3 * measured[1]:.0f} ms", file=sys.stderr)
             if turn:  # the first compiles
                 found.setdefault(name, []).append(measured)
     ratios = {

@@ -3,8 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.scheduler.costs.forced_chunks import ForcedChunks
 from jaxserve.scheduler.policy.fair import FairShares
 from jaxserve.scheduler.policy.policies import ByPriority
 from tests.support.fakes.fake_adapters import FakeAdapters
@@ -89,6 +92,21 @@ POOLS = {
         "num_adapters": 8,
     },
 }
+
+
+class RandomChunks(ForcedChunks):
+    """Forced tokens are chunks or not, at random; chosen counts either."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self._rng, self.chosen = np.random.default_rng(seed), [0, 0]
+
+    def choose(self, *args, **kwargs) -> bool:
+        has_chunks = bool(self._rng.random() < 0.5)
+        self.chosen[has_chunks] += 1
+        return has_chunks
+
+
 POLICIES_BY_NAME = {
     "priority": lambda: ByPriority(AGEING_S),
     "fair": lambda: FairShares(AGEING_S, {"a": 0.5, "b": 3.0}),
@@ -114,6 +132,7 @@ def fuzz(pool: str, seed: int, *, num_operations: int, is_overlapped: bool = Tru
         model = replace(MODEL, bad_chance=0.0)
     engine = make_pool_engine(pool, model=model)
     engine.is_overlapped = is_overlapped
+    engine.scheduler.state.forced_chunks = RandomChunks(seed)
     fuzz = Fuzz(engine, seed, model=model, is_ample="ample" in pool, **habits)
     fuzz.run(num_operations)
     return fuzz
@@ -140,6 +159,7 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
         matchers = scheduler.state.constraints._matchers
         assert matchers.is_empty()
         assert matchers.num_forced > 0
+        assert min(scheduler.state.forced_chunks.chosen) > 0 or habits == "storm"
         assert matchers.num_failed > 0 or "ample" not in pool
         assert min(matchers.num_legal, matchers.num_illegal) > 0 or "drafts" not in pool or habits == "storm"
     if "adapters" in pool:
