@@ -1,4 +1,9 @@
-"""What tokens save that a grammar forces: with log-probabilities each of them is drawn, without they are appended."""
+"""What tokens save that a grammar forces: with log-probabilities each of them is drawn, without they are appended.
+
+They are computed in chunks by all rows, or where such steps pay on this machine, which the engine measures.
+"""
+
+from typing import Any
 
 from scripts.proofs.grammars.equal_texts import MODEL
 from scripts.proofs.grammars.schema_set import schema_set
@@ -11,32 +16,44 @@ MOST_STEPS = 0.95
 
 
 def jump_forward() -> list[Law]:
-    from jaxserve import LLM, SamplingParams
-    from jaxserve.engine.loop.step_stats import StepLog
+    from jaxserve import LLM
+    from jaxserve.scheduler.costs.forced_chunks import ForcedChunks
 
     llm = LLM(MODEL, **OPTIONS, dtype="float32")
     schemas = dict(list(schema_set().items())[:: 390 // NUM_SCHEMAS])
     forms = accepted(llm, schemas)
-    prompts = [prompt_of(schemas[name]) for name in forms]
-    texts, num_steps, num_valid, num_ended = [], [], [], []
-    for logprobs in (0, None):
-        params = [
-            SamplingParams(temperature=0, max_tokens=MAX_TOKENS, structured_outputs=form, logprobs=logprobs)
-            for form in forms.values()
+    always: Any = ForcedChunks()
+    always.choose = lambda *args, **sizes: True
+    drawn, drawn_steps, _ = _run(llm, schemas, forms, ForcedChunks(), logprobs=0)
+    laws: list[Law] = []
+    for way, chunks, most in (("always chunks", always, MOST_STEPS), ("chunks that pay", ForcedChunks(), None)):
+        texts, num_steps, share_valid = _run(llm, schemas, forms, chunks, logprobs=None)
+        # Texts of as many tokens may be shorter where tokens are not canonical: they are compared as far as both go.
+        equal = sum(a[: len(b)] == b[: len(a)] for a, b in zip(drawn, texts, strict=True)) / len(forms)
+        laws += [
+            (f"{way}: greedy texts equal to those whose tokens are all drawn, share", equal, LEAST_EQUAL, None),
+            (f"{way}: steps over those then", num_steps / drawn_steps, None, most),
+            (f"{way}: valid of the texts that ended", share_valid, 1, None),
         ]
-        llm.parts.engine.observer = records = StepLog()
-        outputs = [output.outputs[0] for output in llm.generate(prompts, params, use_tqdm=False)]
-        llm.parts.engine.observer = None
-        texts.append([output.text for output in outputs])
-        num_steps.append(len(records.records))
-        found = [verdict(schemas[name], o.text, o.finish_reason) for name, o in zip(forms, outputs, strict=True)]
-        num_valid.append(found.count("valid"))
-        num_ended.append(len(found) - found.count("truncated"))
-    # Texts of as many tokens may be shorter where tokens are not canonical: they are compared as far as both go.
-    equal = sum(a[: len(b)] == b[: len(a)] for a, b in zip(*texts, strict=True)) / len(forms)
-    return [
-        ("greedy texts equal with and without jump-forward, share", equal, LEAST_EQUAL, None),
-        ("steps with jump-forward over those without", num_steps[1] / num_steps[0], None, MOST_STEPS),
-        ("valid of the texts that ended, with", num_valid[1] / num_ended[1], 1, None),
-        ("valid of the texts that ended, without", num_valid[0] / num_ended[0], 1, None),
+    return laws
+
+
+def _run(
+    llm: Any, schemas: dict[str, Any], forms: dict[str, Any], chunks: Any, *, logprobs: int | None
+) -> tuple[list[str], int, float]:
+    """Texts, the number of steps, and how many of the texts that ended are valid."""
+    from jaxserve import SamplingParams
+    from jaxserve.engine.loop.step_stats import StepLog
+
+    params = [
+        SamplingParams(temperature=0, max_tokens=MAX_TOKENS, structured_outputs=form, logprobs=logprobs)
+        for form in forms.values()
     ]
+    llm.parts.engine.scheduler.state.forced_chunks = chunks
+    llm.parts.engine.observer = records = StepLog()
+    prompts = [prompt_of(schemas[name]) for name in forms]
+    outputs = [output.outputs[0] for output in llm.generate(prompts, params, use_tqdm=False)]
+    llm.parts.engine.observer = None
+    found = [verdict(schemas[name], o.text, o.finish_reason) for name, o in zip(forms, outputs, strict=True)]
+    num_ended = len(found) - found.count("truncated")
+    return [output.text for output in outputs], len(records.records), found.count("valid") / num_ended
