@@ -5,6 +5,7 @@ Runs in grammar processes only: llguidance has limits of its own, but none of ti
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Any, cast
 
@@ -34,7 +35,12 @@ ENDS = ("<backtrace>", "<non-verbose/>", "<state>", "Enable 'coerce_one_of'", ";
 
 
 def compile_grammar(tokenizer: LLTokenizer, params: StructuredOutputsParams) -> LLMatcher:
-    """A matcher at the begin of its text, of which the first mask is computed. Raises `SchemaError` with the reason."""
+    """A matcher at the begin of its text, of which the first mask is computed. Raises `SchemaError` with the reason.
+
+    A form after reasoning is compiled by itself, too: the first mask of the whole says nothing of it.
+    """
+    if params.reasoning_end is not None:
+        compile_grammar(tokenizer, replace(params, reasoning_end=None, reasoning_start=None))
     try:
         matcher = _matcher(tokenizer, grammar_text(params))
         error = first_error(matcher)

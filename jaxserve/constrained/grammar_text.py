@@ -9,11 +9,19 @@ from jaxserve.constrained.lark_grammars import lark_from
 from jaxserve.constrained.structural_tags import tagged_text
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 
+FORM = "form"  # the name of a grammar that another one refers to
+MAX_SPACES = 8  # between reasoning and form: models write one or two line breaks, and might write spaces without end
 PLAIN = frozenset(string.ascii_letters + string.digits)  # stand for themselves in a regular expression
 
 
 def grammar_text(params: StructuredOutputsParams) -> str:
     """A list of grammars in llguidance's JSON. Raises `SchemaError` with the reason where there is none."""
+    form, end = _form(params), params.reasoning_end
+    return form if end is None else _after_reasoning(form, end, params.reasoning_start)
+
+
+def _form(params: StructuredOutputsParams) -> str:
+    """The same without reasoning."""
     if params.kind in ("json", "json_object"):
         return json_grammar(read_schema(params), json_options(params))
     if params.kind == "regex":
@@ -51,6 +59,22 @@ def json_options(params: StructuredOutputsParams) -> dict[str, Any]:
 def json_grammar(schema: dict[str, Any], options: dict[str, Any]) -> str:
     """The grammar of a schema, with options of llguidance."""
     return json.dumps({"grammars": [{"json_schema": {**schema, "x-guidance": options}}]})
+
+
+def _after_reasoning(form: str, end: str, start: str | None) -> str:
+    """The grammars of a form, after text of any kind up to its end; after nothing, too, where that text has a start."""
+    (own,) = json.loads(form)["grammars"]
+    reasoning = f"reasoning /\\s{{0,{MAX_SPACES}}}/"
+    rules = [
+        f"start: {reasoning} @{FORM}" if start is None else f"start: ( {_quoted(start)} {reasoning} )? @{FORM}",
+        f"reasoning[lazy]: TEXT {_quoted(end)}",
+        "TEXT: /(?s:.*)/",
+    ]
+    return json.dumps({"grammars": [{"lark_grammar": "\n".join(rules) + "\n"}, {**own, "name": FORM}]})
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _lark(text: str) -> str:

@@ -28,6 +28,10 @@ class StructuredOutputsParams:
 
     disable_any_whitespace: JSON on one line, without spaces. disable_additional_properties: objects of a schema have
     only the properties that it names. whitespace_pattern: a regular expression of the whitespace between parts of JSON.
+
+    reasoning_end: the form follows text of any kind that this one ends, and up to 8 white-space characters.
+    reasoning_start: that text must begin with this one, or is left out. The server's chats set both where they tell
+    reasoning apart.
     """
 
     json: str | Mapping[str, Any] | bool | None = None
@@ -39,6 +43,8 @@ class StructuredOutputsParams:
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
     whitespace_pattern: str | None = None
+    reasoning_end: str | None = None
+    reasoning_start: str | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "StructuredOutputsParams":
         known = {field.name for field in fields(cls)}
@@ -64,6 +70,11 @@ class StructuredOutputsParams:
             _text(self.whitespace_pattern, "whitespace_pattern")
             if self.disable_any_whitespace:
                 raise _error("whitespace_pattern contradicts disable_any_whitespace", "whitespace_pattern")
+        for name in ("reasoning_end", "reasoning_start"):
+            if getattr(self, name) is not None:
+                _text(getattr(self, name), name)
+        if self.reasoning_start is not None and self.reasoning_end is None:
+            raise _error("reasoning_start goes only with reasoning_end", "reasoning_start")
 
     @property
     def kind(self) -> str:

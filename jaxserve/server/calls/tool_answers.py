@@ -34,11 +34,10 @@ def answer_format(
 ) -> AnswerFormat:
     """How answers to one prompt are read.
 
-    started: the text of the message that the answer continues, None for a new message. Answers that are held to calls
-    have no reasoning: their grammar holds from the first token.
+    started: the text of the message that the answer continues, None for a new message.
     """
     forced = tool_use.forced_format
-    tags = _tags(state) if separates_reasoning and forced is None else None
+    tags = _tags(state) if separates_reasoning else None
     begins_inside = tags is not None and _begins_inside(state, tags, prompt_ids, started)
     calls = forced if forced is not None else _calls(state) if tool_use.choice == AUTO else None
     return AnswerFormat(calls, tool_use.names, tool_use.max_calls, tags, begins_inside)
@@ -47,14 +46,21 @@ def answer_format(
 def read_params(
     state: ServerState, params: SamplingParams, constraint: StructuredOutputsParams | None, answers: AnswerFormat
 ) -> SamplingParams:
-    """The parameters of a chat, with the constraint, and so that texts show the markers that parsers look for."""
+    """The parameters of a chat, with the constraint, and so that texts show the markers that parsers look for.
+
+    A form is that of the answer after its reasoning, unless tags of reasoning are special tokens, which no grammar has.
+    """
     if constraint is not None and params.constraint is not None:
         message = "tool_choice holds the answer to calls, so no other form can be asked for"
         raise RequestError(message, "tool_choice")
     shown = state.special_ids(answers.markers)
-    if constraint is None and not shown:
+    form = constraint or params.constraint
+    tags = answers.tags
+    if form is not None and tags is not None and not state.special_ids((tags.start, tags.end)):
+        form = tags.before(form, is_inside=answers.begins_inside)
+    if form == params.constraint and not shown:
         return params
-    return replace(params, structured_outputs=constraint or params.constraint, shown_special_ids=shown)
+    return replace(params, structured_outputs=form, shown_special_ids=shown)
 
 
 def _calls(state: ServerState) -> ToolCallFormat:

@@ -97,9 +97,10 @@ def test_honoured(compiler, name):
     compiler.check(StructuredOutputsParams(**HONOURED[name]))
 
 
+@pytest.mark.parametrize("reasoning", [{}, {"reasoning_end": "</t>"}], ids=["", "after reasoning"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusals_say_why_and_where(compiler, name):
-    values, reason = REFUSED[name]
+def test_refusals_say_why_and_where(compiler, name, reasoning):
+    values, reason = REFUSED[name][0] | reasoning, REFUSED[name][1]
     for _ in range(2):  # compiled, then remembered
         with pytest.raises(RequestError) as error:
             compiler.check(StructuredOutputsParams(**values))

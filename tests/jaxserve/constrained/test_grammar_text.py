@@ -48,6 +48,21 @@ CASES = {
     ),
     "GBNF": ({"grammar": 'root ::= item+\nitem ::= "- " [a-z]+ "\\n"'}, ["- a\n- bc\n"], ["- A\n", "- a"]),
     "quoted signs": ({"grammar": 'start: "<" /<i>[^<]*/ "</"i // <x>\n# <y>'}, ["<<i>a</"], ["<i>"]),
+    "within reasoning": (
+        {"json": {"type": "integer"}, "reasoning_end": "</t>"},
+        ["</t>1", "hm {</t>\n\n12", "<t> </t </t>1"],
+        ["1", "hm", "</t>", "</t>a", "</t>1</t>2", "</t>" + 9 * " " + "1", "<t></t>1 "],
+    ),
+    "reasoning": (
+        {"regex": r"[a-é]+\n", "reasoning_end": '</"é>', "reasoning_start": '<"é>'},
+        ["a\n", '<"é></"é>é\n', '<"é>a\n<"é></"é>  a\n'],
+        ["", ' <"é></"é>a\n', '<"é>a\n', '</"é>a\n', '<"é></"é>'],
+    ),
+    "reasoning before a grammar": (
+        {"grammar": 'start: "a" reasoning\nreasoning: TEXT\nTEXT: "b"', "reasoning_end": ".", "reasoning_start": "r"},
+        ["ab", "rx\n.ab"],
+        ["rab", ".ab"],
+    ),
 }  # fmt: skip
 
 

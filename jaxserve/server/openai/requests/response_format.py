@@ -56,6 +56,8 @@ STRUCTURED_OUTPUTS: Schema = {"title": "StructuredOutputs"} | _object(
     disable_any_whitespace={"type": "boolean"},
     disable_additional_properties={"type": "boolean"},
     whitespace_pattern=_TEXT,
+    reasoning_end=_TEXT,
+    reasoning_start=_TEXT,
 )
 
 

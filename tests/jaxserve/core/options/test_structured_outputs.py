@@ -29,13 +29,14 @@ BAD = {
     "json_object": [1, "true", {}],
     "structural_tag": ["", "x", [], 5],
 }
+TAGS = ("reasoning_end", "reasoning_start")
 FLAGS = ("disable_any_whitespace", "disable_additional_properties")
 
 
 def test_the_tables_name_every_kind_and_field():
     assert tuple(GOOD) == tuple(BAD) == KINDS
     names = {field.name for field in dataclasses.fields(StructuredOutputsParams)}
-    assert names == {*KINDS, *FLAGS, "whitespace_pattern"}
+    assert names == {*KINDS, *FLAGS, "whitespace_pattern", *TAGS}
     assert jaxserve.StructuredOutputsParams is StructuredOutputsParams
 
 

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from tests.support.fakes.fake_llm import PLAIN_TEMPLATE, Speaker, fake_llm
+from tests.support.fakes.real_grammars import engines_with_grammars
+from tests.support.fakes.speaking_server import speaking
 from tests.support.serving.http_server import NAME, running
-from tests.support.serving.response_schemas import check_stream, check_whole
+from tests.support.serving.response_schemas import check_error, check_stream, check_whole
 
 PATH = "/v1/chat/completions"
 TEMPLATE = (
@@ -87,3 +89,54 @@ def test_the_openai_client_reads_the_field(server):
     with server.openai() as client:
         (choice,) = client.chat.completions.create(model=NAME, seed=0, **ASK).choices
         assert choice.message.reasoning_content == "hm"
+
+
+FORM = {"structured_outputs": {"regex": r"[<A-Za-z]+\."}}  # also of the tag's letters, so that none of them is forced
+
+
+@pytest.fixture(scope="module")
+def grammars():
+    with (
+        engines_with_grammars() as engine,
+        running(engine(Speaker(264, said=SAID), template=TEMPLATE), reasoning_parser="auto") as server,
+    ):
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("seed", "fields", "reasoning"),
+    [(0, {}, "hm"), (1, {"reasoning_effort": "high"}, "hm"), (2, {"reasoning_effort": "none"}, None), (2, {}, None)],
+)
+def test_a_form_is_that_of_the_answer_after_its_reasoning(grammars, seed, fields, reasoning):
+    message = whole(grammars, seed=seed, **FORM, **fields)["choices"][0]["message"]
+    assert (message.get("reasoning_content"), message["content"]) == (reasoning, "Yes.")
+
+
+@pytest.mark.parametrize(
+    ("seed", "fields"),
+    [
+        (1, {}),  # begins with a text that is not of the form
+        (0, {"separate_reasoning": False}),  # the form is then that of the whole text
+    ],
+)
+def test_no_other_answer_has_the_form(grammars, seed, fields):
+    answer = grammars.post(PATH, {**ASK, **FORM, **fields, "seed": seed})
+    assert (answer.status_code, check_error(answer.text)["code"]) == (400, "grammar_failed")
+
+
+def test_calls_that_are_required_follow_reasoning():
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    said = '<think>hm</think>\n[{"name": "add", "parameters": {"a": 2}}]'
+    with speaking(said, template=TEMPLATE, reasoning_parser="auto") as spoken:
+        message = whole(spoken.server, seed=0, tools=tools, tool_choice="required")["choices"][0]["message"]
+    (form,) = spoken.constraints
+    assert (form.reasoning_start, form.reasoning_end) == ("<think>", "</think>")
+    assert (message["reasoning_content"], message["content"]) == ("hm", None)
+    assert [call["function"]["arguments"] for call in message["tool_calls"]] == ['{"a": 2}']
+
+
+def test_a_form_that_says_how_it_follows_reasoning_stays_as_it_is():
+    own = {"structured_outputs": {"regex": "Yes", "reasoning_end": "."}}
+    with speaking("hm.Yes", template=TEMPLATE, reasoning_parser="auto") as spoken:
+        whole(spoken.server, seed=0, **own)
+    assert [(form.reasoning_start, form.reasoning_end) for form in spoken.constraints] == [(None, ".")]
