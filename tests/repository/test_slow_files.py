@@ -1,4 +1,4 @@
-"""The run fails where one test file takes too long, and names the slowest files."""
+"""The run fails where one test file takes too long, and names the slowest files and folders."""
 
 import pytest
 
@@ -43,6 +43,11 @@ def test_the_tests_of_a_file_are_added_up():
         "  59.0 s  b.py",
         "a.py took more than 51.0% of all tests' time: make it faster or split it",
     ]
+
+
+def test_the_files_of_a_folder_are_added_up():
+    deep = [("tests/a/b/test_x.py::t", 3.0), ("tests/a/b/c/d/test_y.py::t", 2.0), ("tests/test_z.py::t", 4.0)]
+    assert run_of(deep, None)[1][-3:] == ["2 slowest folders", "   5.0 s  tests/a/b", "   4.0 s  tests"]
 
 
 @pytest.mark.parametrize("max_share", [0.53, None])

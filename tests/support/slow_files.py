@@ -1,4 +1,5 @@
-"""pytest plugin: prints the ten slowest test files, and fails the run if one takes more than `--max-file-share` of it.
+"""pytest plugin: prints the slowest test files and folders, and fails the run if a file takes more than
+`--max-file-share` of it.
 
 A share instead of seconds: the same file took 40 s on an idle machine and 99 s on a loaded one.
 """
@@ -7,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-NUM_SHOWN = 10
+NUM_SHOWN = 12
+FOLDER_DEPTH = 3  # tests/jaxserve/server, with what lies below it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +52,13 @@ class SlowFiles:
         terminalreporter.section(f"{min(NUM_SHOWN, len(self._seconds))} slowest files")
         for file, seconds in self._seconds.most_common(NUM_SHOWN):
             terminalreporter.line(f"{seconds:6.1f} s  {file}")
+        folders = Counter[str]()
+        for file, seconds in self._seconds.items():
+            folders["/".join(file.split("/")[:-1][:FOLDER_DEPTH])] += seconds
+        if len(folders) > 1:
+            terminalreporter.section(f"{min(NUM_SHOWN, len(folders))} slowest folders")
+            for folder, seconds in folders.most_common(NUM_SHOWN):
+                terminalreporter.line(f"{seconds:6.1f} s  {folder}")
         for file in self.too_slow:
             terminalreporter.line(
                 f"{file} took more than {self._max_share:.1%} of all tests' time: make it faster or split it", red=True

@@ -14,7 +14,7 @@ def single_forced(state: SchedulerState, buckets: Buckets) -> np.ndarray:
     """int[N]: slots that compute one of their forced tokens in this step. Others that have such compute a chunk, as do
     all where other prompts make the step a mixed one in any case."""
     slot_table = state.slot_table
-    if not slot_table.has_grammar.any():
+    if not (slot_table.has_grammar & slot_table.is_running).any():
         return NONE
     running = np.flatnonzero(slot_table.is_left)
     starts = slot_table.num_scheduled[running]
