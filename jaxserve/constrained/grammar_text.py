@@ -5,7 +5,7 @@ import string
 from typing import Any
 
 from jaxserve.constrained.json_schema_rules import SchemaError, check_schema, forbid_additional_properties
-from jaxserve.constrained.lark_grammars import lark_from
+from jaxserve.constrained.lark_grammars import lark_from, quoted
 from jaxserve.constrained.structural_tags import tagged_text
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 
@@ -65,16 +65,12 @@ def _after_reasoning(form: str, end: str, start: str | None) -> str:
     """The grammars of a form, after text of any kind up to its end; after nothing, too, where that text has a start."""
     (own,) = json.loads(form)["grammars"]
     reasoning = f"reasoning /\\s{{0,{MAX_SPACES}}}/"
-    rules = [
-        f"start: {reasoning} @{FORM}" if start is None else f"start: ( {_quoted(start)} {reasoning} )? @{FORM}",
-        f"reasoning[lazy]: TEXT {_quoted(end)}",
-        "TEXT: /(?s:.*)/",
-    ]
+    rules = [f"reasoning[lazy]: TEXT {quoted(end)}", "TEXT: /(?s:.*)/"]
+    if start is None:
+        rules.append(f"start: {reasoning} @{FORM}")
+    else:  # lazy: else the first part of the form, where that may begin in the same way, would take what follows
+        rules += [f"start: ( opened {reasoning} )? @{FORM}", f"opened[lazy]: {quoted(start)}"]
     return json.dumps({"grammars": [{"lark_grammar": "\n".join(rules) + "\n"}, {**own, "name": FORM}]})
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _lark(text: str) -> str:

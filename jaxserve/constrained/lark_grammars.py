@@ -1,5 +1,6 @@
 """Host: context-free grammars of requests as Lark for llguidance: read as Lark or GBNF, and what is refused."""
 
+import json
 import re
 
 from jaxserve.constrained.json_schema_rules import SchemaError
@@ -21,6 +22,11 @@ def lark_from(text: str) -> str:
         return _lark_from_gbnf(text)
     _check_lark(text)
     return text
+
+
+def quoted(text: str) -> str:
+    """A string of Lark, which is one of JSON, but that llguidance refuses a DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _check_lark(text: str) -> None:

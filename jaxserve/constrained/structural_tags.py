@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from jaxserve.constrained.json_schema_rules import OPTIONS, SchemaError, check_schema
+from jaxserve.constrained.lark_grammars import quoted
 
 FIELDS = {"begin", "schema", "end"}
 
@@ -36,7 +37,7 @@ def tagged_text(tag: Any, options: dict[str, Any]) -> str:
 
 
 def _literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False) if text else ""
+    return quoted(text) if text else ""
 
 
 def _read_tag(tag: Any) -> tuple[list[Structure], list[str]]:

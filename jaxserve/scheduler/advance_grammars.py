@@ -1,7 +1,8 @@
 """Host: `advance_grammars`: what follows from the tokens that constrained sequences have just drawn.
 
 Where a grammar allows one continuation only, it is appended at once (jump-forward): the row of the step in flight,
-which would draw the first of these tokens, draws nothing, and the next step computes all of them as a chunk.
+which would draw the first of these tokens, draws nothing. The next step computes all of them as a chunk, or the next
+steps one each (`forced_rows.py`).
 
     drawn  {"na        forced  me":"      next step: a chunk of `me`, `":"`; draws what follows
 """

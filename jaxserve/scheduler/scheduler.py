@@ -40,7 +40,7 @@ from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
 from jaxserve.scheduler.stats import SchedulerStats, collect_stats
 from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
-from jaxserve.scheduler.step.forced_rows import single_forced
+from jaxserve.scheduler.step.forced_rows import forced_rows, lengthen_forced
 from jaxserve.scheduler.step.late_rows import late_draw
 from jaxserve.scheduler.step.multi_step import plan_rounds
 from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
@@ -231,7 +231,7 @@ class Scheduler:
         make_drops(state)
         requeue_deferred(state)
         enqueue_prepared(state)
-        rows.single_forced = single_forced(state, self._buckets)
+        rows.forced = forced_rows(state)
         decodes = schedule_decodes(state, rows)
         start_ahead(state, rows)
         num_withheld = num_joining(state)
@@ -242,6 +242,8 @@ class Scheduler:
         decodes = decodes[state.slot_table.is_running[decodes]]
         if rows.new_slots:  # may include slots that decoding sequences have just lost
             decodes = decodes[~np.isin(decodes, rows.new_slots)]
+        if len(rows.forced):
+            decodes = lengthen_forced(state, self._buckets, decodes, rows)
         if not len(decodes) and not rows.slots:
             return None
         rounds = plan_rounds(state, self._buckets, decodes, rows, max_rounds)

@@ -161,8 +161,8 @@ class StepRows:
 
     budget: tokens left. fork_pages, fork_slots: sources and copies of the step's forks. new_slots: slots assigned in
     this step. reservations: by slot, free and returning pages that a row of this step waits for; rows planned later do
-    not take them. has_preempted: a running sequence was preempted for its pages. single_forced: int[N], slots that
-    compute one of several forced tokens.
+    not take them. has_preempted: a running sequence was preempted for its pages. forced: int[N], slots of forced
+    rows (`forced_rows.py`).
     """
 
     def __init__(self, budget: int):
@@ -174,7 +174,7 @@ class StepRows:
         self.new_slots: list[int] = []
         self.reservations: dict[int, int] = {}
         self.has_preempted = False
-        self.single_forced = np.zeros(0, np.intp)
+        self.forced = np.zeros(0, np.intp)
 
     def add(self, slot: int, query_len: int) -> None:
         """A row of `query_len` tokens."""

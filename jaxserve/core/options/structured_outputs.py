@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, cast
@@ -86,6 +87,16 @@ class StructuredOutputsParams:
         """A text that equal constraints share; JSON of all fields that are set."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return json.dumps({name: value for name, value in values.items() if value not in (None, False)})
+
+    def after_reasoning(self, end: str, start: str | None) -> "StructuredOutputsParams":
+        """The same after reasoning, unless the form says how itself. Values may be long, and are not checked anew."""
+        if self.reasoning_end is not None:
+            return self
+        later = copy(self)
+        later.__dict__.pop("key", None)
+        object.__setattr__(later, "reasoning_end", end)
+        object.__setattr__(later, "reasoning_start", start)
+        return later
 
     @classmethod
     def read(cls, value: Any) -> "StructuredOutputsParams":

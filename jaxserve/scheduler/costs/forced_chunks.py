@@ -23,7 +23,7 @@ class ForcedChunks:
 
     def __init__(self) -> None:
         self._times = PassTimes()
-        self._instead_of = dict[int, Bucket]()  # decode buckets, by the number of a step that is in flight
+        self._chosen = dict[int, tuple[Bucket, Bucket]]()  # both buckets, by the number of a step with chunks in flight
         self._since_trial = 0  # steps
 
     def choose(
@@ -40,11 +40,11 @@ class ForcedChunks:
             if self._since_trial * TRIAL_SHARE < slowdown - 1:
                 return False
             self._since_trial = 0
-        self._instead_of[step_id] = decode
+        self._chosen[step_id] = decode, mixed
         return True
 
     def observe(self, plan: StepPlan, num_rounds: int, device_s: float) -> None:
         """Record a step of `num_rounds` rounds that occupied the device for `device_s` seconds."""
-        decode = self._instead_of.pop(plan.step_id, None)
-        if decode is not None or (plan.bucket.is_decode and len(plan.late_rows)):
-            self._times.observe(plan.bucket, device_s / max(1, num_rounds), decode)
+        decode, bucket = self._chosen.pop(plan.step_id, (None, plan.bucket))
+        if decode is not None or (bucket.is_decode and len(plan.late_rows)):
+            self._times.observe(bucket, device_s / max(1, num_rounds), decode)

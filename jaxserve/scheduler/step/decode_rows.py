@@ -10,12 +10,12 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 def schedule_decodes(state: SchedulerState, rows: StepRows) -> np.ndarray:
     """int[N]: slots whose last known token is not computed yet, or is in flight and draws the next token.
 
-    Each gets exactly one token, as do those of `rows.single_forced`; only rows that find no page wait. Slots of the
+    Each gets exactly one token, as do those of `rows.forced`; only rows that find no page wait. Slots of the
     result may be preempted by rows planned later.
     """
     slots = _ready(state)
-    if len(rows.single_forced):
-        slots = np.union1d(slots, rows.single_forced)
+    if len(rows.forced):
+        slots = np.union1d(slots, rows.forced)
     lacking = slots[state.slot_table.end_page[slots] < state.groups.end_page(state.slot_table.num_scheduled[slots] + 1)]
     each = state.groups.num_groups
     if len(lacking) * each <= num_available_pages(state, rows):

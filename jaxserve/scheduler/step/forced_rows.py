@@ -1,39 +1,57 @@
-"""Host: forced rows: those with several tokens that their grammar forced, and which of them compute one in a step."""
+"""Host: forced rows: running sequences with several tokens to compute that their grammar has forced.
+
+Each gets one of them in a step, as a decode row. Once all other rows are known, such rows become longer where chunks
+make the step a mixed one in any case, or where they pay.
+"""
 
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
-from jaxserve.scheduler.state import SchedulerState
+from jaxserve.scheduler.state import SchedulerState, StepRows
+from jaxserve.scheduler.step.prefill_chunks import chunk_len, lengthen
 
 MAX_FORCED = 32
 """Tokens of a row. Where more wait, they were drawn, and are computed again after a preemption; or they save enough."""
-NONE = np.zeros(0, np.intp)
 
 
-def single_forced(state: SchedulerState, buckets: Buckets) -> np.ndarray:
-    """int[N]: slots that compute one of their forced tokens in this step. Others that have such compute a chunk, as do
-    all where other prompts make the step a mixed one in any case."""
+def forced_rows(state: SchedulerState) -> np.ndarray:
+    """int[N]: slots of forced rows."""
     slot_table = state.slot_table
     if not (slot_table.has_grammar & slot_table.is_running).any():
-        return NONE
-    running = np.flatnonzero(slot_table.is_left)
-    starts = slot_table.num_scheduled[running]
-    lens = np.maximum(slot_table.num_inputs[running] - starts, 1)
-    is_long = lens > 1
-    is_forced = is_long & slot_table.has_grammar[running] & (starts >= slot_table.prompt_len[running])
-    is_forced &= lens <= MAX_FORCED
-    may_start = len(state.waiting) and len(slot_table.free_slots)
-    if not is_forced.any() or (is_long & ~is_forced).any() or may_start:
-        return NONE
-    first_pages = slot_table.first_pages[:, running].min(axis=0)
-    num_columns = int((state.groups.end_page(starts + lens) - first_pages).max())
-    num_rows, num_tokens = len(running), min(int(lens.sum()), state.limits.max_num_batched_tokens)
-    has_chunks = state.forced_chunks.choose(
+        return np.zeros(0, np.intp)
+    pending = slot_table.num_inputs - slot_table.num_scheduled
+    is_forced = slot_table.has_grammar & slot_table.is_left & (pending > 1) & (pending <= MAX_FORCED)
+    return np.flatnonzero(is_forced & (slot_table.num_scheduled >= slot_table.prompt_len))
+
+
+def lengthen_forced(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> np.ndarray:
+    """Give forced rows more of their tokens where that is worth it; returns the decode rows that are left.
+
+    decodes: slots of all rows of one token that `rows` does not contain.
+    """
+    forced = decodes[np.isin(decodes, rows.forced)]
+    if not len(forced) or not (rows.slots or _has_gain(state, buckets, decodes, forced, rows)):
+        return decodes
+    longer = [slot for slot in forced.tolist() if lengthen(state, rows, slot)]
+    return decodes[~np.isin(decodes, longer)]
+
+
+def _has_gain(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, forced: np.ndarray, rows: StepRows) -> bool:
+    """Whether a step of these rows is better with chunks."""
+    slot_table = state.slot_table
+    lens = np.ones(len(slot_table.is_running), np.int32)
+    lens[forced] = [max(1, chunk_len(state, rows, slot)) for slot in forced.tolist()]
+    num_saved = min(int(lens[decodes].sum()) - len(decodes), rows.budget)
+    if num_saved <= 0:
+        return False
+    first_pages = slot_table.first_pages[:, decodes].min(axis=0)
+    ends = state.groups.end_page(slot_table.num_scheduled[decodes] + lens[decodes])
+    num_columns, num_rows = int((ends - first_pages).max()), len(decodes)
+    return state.forced_chunks.choose(
         state.num_planned,
         buckets.fit(num_rows, num_rows, num_columns, is_decode=True),
-        buckets.fit(num_tokens, num_rows, num_columns, is_decode=False),
+        buckets.fit(num_rows + num_saved, num_rows, num_columns, is_decode=False),
         num_rows=num_rows,
-        num_saved=num_tokens - num_rows,
-        has_others=not slot_table.has_grammar[running].all(),
+        num_saved=num_saved,
+        has_others=not slot_table.has_grammar[decodes].all(),
     )
-    return NONE if has_chunks else running[is_forced]

@@ -79,7 +79,7 @@ def _by_slot(drafts: DraftPlan, decodes: np.ndarray, num_slots: int) -> SlotDraf
 def _plan_drafts(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> DraftPlan | None:
     """None where decoding is faster, and where some rows still read their prompts, or forced tokens."""
     slot_table, groups = state.slot_table, state.groups
-    if state.speculation is None or rows.slots or len(rows.single_forced):
+    if state.speculation is None or rows.slots or len(rows.forced):
         return None
     if (slot_table.num_scheduled[decodes] < slot_table.prompt_len[decodes]).any():
         return None

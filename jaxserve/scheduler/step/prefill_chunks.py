@@ -14,7 +14,7 @@ def running_prompts(state: SchedulerState, rows: StepRows) -> list[int]:
     slots: list[int] = np.flatnonzero(
         slot_table.is_running & (slot_table.num_inputs - slot_table.num_scheduled > 1)
     ).tolist()
-    return [slot for slot in slots if slot not in rows.slots and slot not in rows.single_forced]
+    return [slot for slot in slots if slot not in rows.slots and slot not in rows.forced]
 
 
 def schedule_chunks(state: SchedulerState, rows: StepRows, num_withheld: int) -> None:
@@ -34,6 +34,18 @@ def chunk_len(state: SchedulerState, rows: StepRows, slot: int, num_withheld: in
     end = min(slot_table.num_inputs[slot], slot_table.span_end[slot])
     pending = int(end - slot_table.num_scheduled[slot])
     return min(pending, state.limits.max_chunk_tokens, rows.budget - num_withheld)
+
+
+def lengthen(state: SchedulerState, rows: StepRows, slot: int) -> bool:
+    """Make a chunk of a slot's decode row, which is planned already, as far as budget and idle pages last; False where
+    they do not."""
+    rows.budget += 1
+    query_len = min(chunk_len(state, rows, slot), _room(state, rows, slot))
+    if query_len > 1:
+        add_chunk(state, rows, slot, query_len)
+        return True
+    rows.budget -= 1
+    return False
 
 
 def add_chunk(state: SchedulerState, rows: StepRows, slot: int, query_len: int) -> None:

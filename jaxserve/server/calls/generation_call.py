@@ -13,7 +13,7 @@ from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.serving.offload import offload
 from jaxserve.server.calls.prompt_inputs import Truncation, chat_prompt, read_texts
 from jaxserve.server.calls.stream_events import ChunkEvents, StreamEvents
-from jaxserve.server.calls.tool_answers import answer_format, read_params, read_tool_use
+from jaxserve.server.calls.tool_answers import answer_format, form_of, read_params, read_tool_use
 from jaxserve.server.http.json_response import MAX_INLINE_ITEMS
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import DEFAULT_MAX_TOKENS, CompletionBody
@@ -79,6 +79,7 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
     params = await sampling_params_of(state, body, None, others)
     state.engine.check_room(params.num_sequences)
     tool_use, constraint = await read_tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
+    form = form_of(params, constraint)
     prompt = await chat_prompt(state, body, Truncation.of(body, state.max_model_len), tools=tool_use.tools)
     answers = answer_format(
         state,
@@ -86,8 +87,9 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
         prompt_ids=prompt.token_ids or (),
         started=text_of(body.messages[-1].get("content")) if body.continue_final_message else None,
         separates_reasoning=body.separate_reasoning,
+        has_form=form is not None,
     )
-    params = read_params(state, params, constraint, answers)
+    params = read_params(state, params, form, answers)
     role = state.config.response_role
     start = body.last_content(role) if body.echo else ""
     message = ChatAnswers(body, answers, state.engine.detokenizer, params, role, start)

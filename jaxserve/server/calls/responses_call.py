@@ -9,7 +9,7 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.server.calls.fitted_prompt import fitted_prompt
 from jaxserve.server.calls.generation_call import GenerationCall, salted_call, sampling_params_of
-from jaxserve.server.calls.tool_answers import answer_format, read_params, read_tool_use
+from jaxserve.server.calls.tool_answers import answer_format, form_of, read_params, read_tool_use
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts
 from jaxserve.server.openai.responses.reasoning_tokens import ReasoningTokens
@@ -36,13 +36,21 @@ async def responses_call(
     with errors_name_flat_tools():
         tools, choice = chat_tools(body.tools), chat_choice(body.tool_choice)
         tool_use, constraint = await read_tool_use(tools, choice, body.parallel_tool_calls)
+    form = form_of(params, constraint)
     items = await asyncio.to_thread(_items, state, body, request_id, client)
     prompt = await _prompt(state, body, items, tool_use)
-    answers = answer_format(state, tool_use, prompt_ids=prompt.token_ids or (), started=None, separates_reasoning=True)
+    answers = answer_format(
+        state,
+        tool_use,
+        prompt_ids=prompt.token_ids or (),
+        started=None,
+        separates_reasoning=True,
+        has_form=form is not None,
+    )
     if body.has_logprobs and not answers.is_plain:
         message = "include: log-probabilities go only with output that is text alone, without reasoning or tools"
         raise ApiError(400, message, param="include")
-    params = read_params(state, params, constraint, answers)
+    params = read_params(state, params, form, answers)
 
     def keep(response: dict[str, Any]) -> None:
         if body.store:

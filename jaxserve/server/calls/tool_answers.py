@@ -29,36 +29,46 @@ async def read_tool_use(tools: Any, choice: Any, is_parallel: bool) -> tuple[Too
     return await asyncio.to_thread(read) if tools else read()
 
 
+def form_of(params: SamplingParams, constraint: StructuredOutputsParams | None) -> StructuredOutputsParams | None:
+    """The form that the body asks for, or that its tools demand; None: any text. Raises `RequestError` for both."""
+    if constraint is not None and params.constraint is not None:
+        message = "tool_choice holds the answer to calls, so no other form can be asked for"
+        raise RequestError(message, "tool_choice")
+    return constraint or params.constraint
+
+
 def answer_format(
-    state: ServerState, tool_use: ToolUse, *, prompt_ids: Sequence[int], started: str | None, separates_reasoning: bool
+    state: ServerState,
+    tool_use: ToolUse,
+    *,
+    prompt_ids: Sequence[int],
+    started: str | None,
+    separates_reasoning: bool,
+    has_form: bool,
 ) -> AnswerFormat:
     """How answers to one prompt are read.
 
-    started: the text of the message that the answer continues, None for a new message.
+    started: the text of the message that the answer continues, None for a new message. has_form: a grammar holds the
+    answers, which have no reasoning then where its tags are special tokens: no grammar allows these.
     """
     forced = tool_use.forced_format
     tags = _tags(state) if separates_reasoning else None
+    if has_form and tags is not None and state.special_ids((tags.start, tags.end)):
+        tags = None
     begins_inside = tags is not None and _begins_inside(state, tags, prompt_ids, started)
     calls = forced if forced is not None else _calls(state) if tool_use.choice == AUTO else None
     return AnswerFormat(calls, tool_use.names, tool_use.max_calls, tags, begins_inside)
 
 
 def read_params(
-    state: ServerState, params: SamplingParams, constraint: StructuredOutputsParams | None, answers: AnswerFormat
+    state: ServerState, params: SamplingParams, form: StructuredOutputsParams | None, answers: AnswerFormat
 ) -> SamplingParams:
-    """The parameters of a chat, with the constraint, and so that texts show the markers that parsers look for.
-
-    A form is that of the answer after its reasoning, unless tags of reasoning are special tokens, which no grammar has.
-    """
-    if constraint is not None and params.constraint is not None:
-        message = "tool_choice holds the answer to calls, so no other form can be asked for"
-        raise RequestError(message, "tool_choice")
+    """The parameters of a chat whose answers have this form after their reasoning, and so that texts show the markers
+    that parsers look for."""
     shown = state.special_ids(answers.markers)
-    form = constraint or params.constraint
-    tags = answers.tags
-    if form is not None and tags is not None and not state.special_ids((tags.start, tags.end)):
-        form = tags.before(form, is_inside=answers.begins_inside)
-    if form == params.constraint and not shown:
+    if form is not None and answers.tags is not None:
+        form = answers.tags.before(form, is_inside=answers.begins_inside)
+    if form is params.constraint and not shown:
         return params
     return replace(params, structured_outputs=form, shown_special_ids=shown)
 

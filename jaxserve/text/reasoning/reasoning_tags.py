@@ -1,7 +1,7 @@
 """Host: `ReasoningTags`: where a model's reasoning ends and its message begins, by the names of vLLM's parsers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.text.parsing.answer_events import Content, Reasoning, Steps
@@ -24,9 +24,7 @@ class ReasoningTags:
 
     def before(self, form: StructuredOutputsParams, *, is_inside: bool) -> StructuredOutputsParams:
         """The form of an answer that may reason first, or is within reasoning already, unless the form says how."""
-        if form.reasoning_end is not None:
-            return form
-        return replace(form, reasoning_end=self.end, reasoning_start=None if is_inside else self.start)
+        return form.after_reasoning(self.end, None if is_inside else self.start)
 
     def parse(self, reader: TextReader, *, is_inside: bool) -> Steps[None]:
         """Read the reasoning at the beginning of an answer, if there is any. is_inside: the prompt has opened it."""

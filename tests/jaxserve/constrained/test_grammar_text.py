@@ -58,6 +58,16 @@ CASES = {
         ["a\n", '<"é></"é>é\n', '<"é>a\n<"é></"é>  a\n'],
         ["", ' <"é></"é>a\n', '<"é>a\n', '</"é>a\n', '<"é></"é>'],
     ),
+    "reasoning like its form": (
+        {"regex": r".+\d", "reasoning_end": "</t>\x7f", "reasoning_start": "<t>"},
+        ["<t>a\n</t>\x7fb5", "<ta5", "<t5", "a5"],
+        ["<t>", "<t>a5\n", "<t>a</t>5", "\na5", "<t>\n</t>\x7f"],
+    ),
+    "reasoning that quotes a tag": (
+        {"structural_tag": TAG, "reasoning_end": "</t>", "reasoning_start": "<t>"},
+        ["<t><f=a>x</t>y", "<t>\n<f=</t><f=a>12</f>", "<f=a>12</f>"],
+        ["<t><f=a>x</t><f=a>x", "<f=a>x"],
+    ),
     "reasoning before a grammar": (
         {"grammar": 'start: "a" reasoning\nreasoning: TEXT\nTEXT: "b"', "reasoning_end": ".", "reasoning_start": "r"},
         ["ab", "rx\n.ab"],

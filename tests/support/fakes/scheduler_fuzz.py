@@ -91,6 +91,13 @@ POOLS = {
         "max_loras": 2,
         "num_adapters": 8,
     },
+    "streaming, grammars": {
+        "windows": (8, None),
+        "num_pages": 52,
+        "max_chunk_tokens": 3,
+        "sinks_and_window": (4, 27),
+        "has_grammars": True,
+    },
 }
 
 

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
+from tests.jaxserve.text.small_vocab import byte_level
 from tests.support.fakes.fake_llm import PLAIN_TEMPLATE, Speaker, fake_llm
 from tests.support.fakes.real_grammars import engines_with_grammars
-from tests.support.fakes.speaking_server import speaking
+from tests.support.fakes.speaking_server import OpenMatchers, speaking
 from tests.support.serving.http_server import NAME, running
 from tests.support.serving.response_schemas import check_error, check_stream, check_whole
 
@@ -91,7 +93,7 @@ def test_the_openai_client_reads_the_field(server):
         assert choice.message.reasoning_content == "hm"
 
 
-FORM = {"structured_outputs": {"regex": r"[<A-Za-z]+\."}}  # also of the tag's letters, so that none of them is forced
+FORM = {"structured_outputs": {"regex": r"[<A-Za-z>]+\."}}  # also of the tag's letters, so that none of them is forced
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +135,35 @@ def test_calls_that_are_required_follow_reasoning():
     assert (form.reasoning_start, form.reasoning_end) == ("<think>", "</think>")
     assert (message["reasoning_content"], message["content"]) == ("hm", None)
     assert [call["function"]["arguments"] for call in message["tool_calls"]] == ['{"a": 2}']
+
+
+SPECIAL_END = 262
+
+
+@pytest.mark.parametrize("opens", ["", "<think>"], ids=["", "opened by the prompt"])
+def test_answers_in_a_form_have_no_reasoning_whose_tags_are_special_tokens(opens):
+    """No grammar allows these. Other answers have it."""
+    metadata = byte_level(eos_token_id=261)
+    metadata["tokenizer.ggml.tokens"][SPECIAL_END] = "</think>"
+    calls = '[{"name": "add", "parameters": {}}]'
+    thought = [*f"{'' if opens else '<think>'}hm".encode(), SPECIAL_END, ord("A")]
+    matchers = OpenMatchers()
+    llm = fake_llm(
+        Speaker(264, said=(calls, '{"a": 1}', thought)),
+        template=PLAIN_TEMPLATE + "{# </think> #}" + opens,
+        tokenizer=tokenizer_from_gguf(metadata),
+        check_grammar=lambda _: None,
+        matchers=matchers,
+    )
+    tools = {"tools": [{"type": "function", "function": {"name": "add"}}], "tool_choice": "required"}
+    with running(llm, reasoning_parser="auto") as server:
+        message = whole(server, seed=0, **tools)["choices"][0]["message"]
+        assert (message.get("reasoning_content"), len(message["tool_calls"])) == (None, 1)
+        message = whole(server, seed=1, response_format={"type": "json_object"})["choices"][0]["message"]
+        assert (message.get("reasoning_content"), message["content"]) == (None, '{"a": 1}')
+        message = whole(server, seed=2)["choices"][0]["message"]
+        assert (message["reasoning_content"], message["content"]) == ("hm", "A")
+    assert [form.reasoning_end for form in matchers.started] == [None, None]
 
 
 def test_a_form_that_says_how_it_follows_reasoning_stays_as_it_is():
