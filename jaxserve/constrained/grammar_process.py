@@ -14,9 +14,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, cast
+from typing import Any
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher
 
 from jaxserve.constrained.canonical_tokenizer import CanonicalTokenizer
 from jaxserve.constrained.compile_grammar import compile_grammar, read_params
@@ -25,6 +25,7 @@ from jaxserve.constrained.json_schema_rules import SchemaError
 from jaxserve.constrained.mask_memory import MaskMemory
 from jaxserve.constrained.matcher_table import MatcherTable, SequenceMatcher
 from jaxserve.constrained.message_channel import OUT_OF_MEMORY, MessageChannel
+from jaxserve.constrained.token_slices import sliced
 
 MAX_GRAMMARS = 128  # compiled ones that are kept; each takes tens of kB, and more as its lexer meets new texts
 Message = dict[str, Any]
@@ -48,7 +49,7 @@ class Server:
     def __init__(self, channel: MessageChannel, vocabulary: int, masks: int, num_threads: int):
         record = read_vocabulary(vocabulary)
         tokens = CanonicalTokenizer(record.token_bytes, record.vocab_size, record.tokenizer_json)
-        self._tokenizer = LLTokenizer(cast(Any, tokens))
+        self._tokenizer = sliced(tokens)
         tokens.fallback = self._tokenizer.greedy_tokenize
         self._tokens = tokens.tokens
         self._channel, self._sending = channel, Lock()

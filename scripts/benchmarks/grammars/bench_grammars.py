@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from llguidance import LLTokenizer
 
 from checkpoints.formats.gguf import GgufFile
 from checkpoints.sources import resolve
@@ -22,6 +21,7 @@ from jaxserve.constrained.compile_grammar import compile_grammar
 from jaxserve.constrained.grammar_compiler import GrammarCompiler
 from jaxserve.constrained.grammar_vocabulary import GrammarVocabulary
 from jaxserve.constrained.matchers import Matchers
+from jaxserve.constrained.token_slices import sliced
 from jaxserve.core.options.structured_outputs import StructuredOutputsParams
 from jaxserve.engine.build.constraint_vocabulary import constraint_vocabulary
 from jaxserve.text.tokenizer import Tokenizer
@@ -94,7 +94,7 @@ def quantiles(values: Sequence[float]) -> list[float]:
 def mask_times_us(tokenizer: Tokenizer, vocabulary: GrammarVocabulary, num_texts: int) -> dict[str, list[float]]:
     """Kind of constraint → quantiles of the time of a mask; computed in this process, without messages."""
     tokens = CanonicalTokenizer(vocabulary.token_bytes, vocabulary.vocab_size, vocabulary.tokenizer_json)
-    backend = LLTokenizer(cast(Any, tokens))
+    backend = sliced(tokens)
     row = np.zeros(vocabulary.num_row_words, np.uint32)
     found: dict[str, list[float]] = {}
     for name, case in CASES.items():
