@@ -1,6 +1,7 @@
 """What tokens save that a grammar forces: with log-probabilities each of them is drawn, without they are appended.
 
-They are computed in chunks by all rows, or where such steps pay on this machine, which the engine measures.
+They are computed in chunks by all rows, or where such steps pay on this machine, which the engine measures. The steps
+of each text are counted: a batch has as many as its longest text, mostly one of free words up to the limit of tokens.
 """
 
 from typing import Any
@@ -32,7 +33,7 @@ def jump_forward() -> list[Law]:
         equal = sum(a[: len(b)] == b[: len(a)] for a, b in zip(drawn, texts, strict=True)) / len(forms)
         laws += [
             (f"{way}: greedy texts equal to those whose tokens are all drawn, share", equal, LEAST_EQUAL, None),
-            (f"{way}: steps over those then", num_steps / drawn_steps, None, most),
+            (f"{way}: steps of all texts over those then", num_steps / drawn_steps, None, most),
             (f"{way}: valid of the texts that ended", share_valid, 1, None),
         ]
     return laws
@@ -41,7 +42,7 @@ def jump_forward() -> list[Law]:
 def _run(
     llm: Any, schemas: dict[str, Any], forms: dict[str, Any], chunks: Any, *, logprobs: int | None
 ) -> tuple[list[str], int, float]:
-    """Texts, the number of steps, and how many of the texts that ended are valid."""
+    """Texts, the number of their steps, and how many of the texts that ended are valid."""
     from jaxserve import SamplingParams
     from jaxserve.engine.loop.step_stats import StepLog
 
@@ -56,4 +57,5 @@ def _run(
     llm.parts.engine.observer = None
     found = [verdict(schemas[name], o.text, o.finish_reason) for name, o in zip(forms, outputs, strict=True)]
     num_ended = len(found) - found.count("truncated")
-    return [output.text for output in outputs], len(records.records), found.count("valid") / num_ended
+    num_steps = sum(record.num_rows for record in records.records)
+    return [output.text for output in outputs], num_steps, found.count("valid") / num_ended

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from scripts.proofs.grammars.equal_texts import COMMON, FORMS, MAX_TOKENS, MODEL
+from scripts.proofs.grammars.equal_texts import COMMON, FORMS, MAX_PROMPT_LEN, MAX_TOKENS, MODEL
 from scripts.proofs.helpers.laws import Law
 from scripts.proofs.parity import read_goldens
 
@@ -14,7 +14,8 @@ NUM_ROWS, KILLED_AT = 16, (6, 14)  # steps
 def killed_process() -> list[Law]:
     from jaxserve import LLM, SamplingParams
 
-    llm, prompts, killed = LLM(MODEL, **COMMON), read_goldens(MODEL)[0][:NUM_ROWS], list[int]()
+    llm, killed = LLM(MODEL, **COMMON), list[int]()
+    prompts = [prompt[:MAX_PROMPT_LEN] for prompt in read_goldens(MODEL)[0][:NUM_ROWS]]
     params = [
         SamplingParams(temperature=1.0, seed=i, max_tokens=MAX_TOKENS,
                        structured_outputs=FORMS[i // 2 % len(FORMS)] if i % 2 else None)

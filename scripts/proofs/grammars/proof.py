@@ -34,7 +34,9 @@ def main(argv: list[str]) -> str:
         return ""
     if args.only:
         for row in args.only:
-            print(row, in_process("grammars", row))
+            found = in_process("grammars", row)
+            lines = [*lines_of(row, found), *(f"failed: {law}" for law in broken(found))] if row in LAWS else found
+            print(*lines, sep="\n", flush=True)
         raise SystemExit(0)
     lines, bad = _validity()
     for row, (title, _) in LAWS.items():
