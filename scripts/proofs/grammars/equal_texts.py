@@ -19,7 +19,7 @@ COMMON = {
     "max_num_batched_tokens": 256,
     "buckets": "16 256x16",
 }
-NUM_PROMPTS, MAX_PROMPT_LEN, MAX_TOKENS = 40, 40, 48
+NUM_PROMPTS, MAX_PROMPT_LEN, MAX_TOKENS = 40, 200, 48
 LEAST_EQUAL = 0.95
 PERSON = {
     "type": "object",
