@@ -23,7 +23,7 @@ from jaxserve.core.options.speculative_config import MAX_SPECULATIVE_TOKENS
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
-from jaxserve.scheduler.costs.pass_times import PassTimes
+from jaxserve.scheduler.costs.pass_times import TRIAL_SHARE, PassTimes
 
 LEAST_GAIN = 1.05
 """Tokens in a given time, over those of decoding, from which on rows draft."""
@@ -36,7 +36,6 @@ HOPED = 0.65
 MIN_TRIED = 1e-6
 CAUTION = 0.1
 """Drafts that count as if they had shown what is hoped."""
-TRIAL_SHARE = 0.015
 LEAST_PAUSE = 8  # passes between two trials, which cost nothing where weights take all the time
 RIVAL_PAUSE = 50  # passes between trials of rows that gain by another proposer: such a pass may gain them nothing
 

@@ -10,12 +10,10 @@ third of the speed of other text when forced tokens were always chunks.
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.step_plan import StepPlan
-from jaxserve.scheduler.costs.pass_times import PassTimes
+from jaxserve.scheduler.costs.pass_times import TRIAL_SHARE, PassTimes
 
 MOST_DELAY = 1.1
 """Of a step with chunks over one without, where it has rows without a grammar, which gain nothing by them."""
-TRIAL_SHARE = 0.015
-"""Of the time, at most, that steps take longer to see how long they take."""
 
 
 class ForcedChunks:
@@ -46,5 +44,7 @@ class ForcedChunks:
     def observe(self, plan: StepPlan, num_rounds: int, device_s: float) -> None:
         """Record a step of `num_rounds` rounds that occupied the device for `device_s` seconds."""
         decode, bucket = self._chosen.pop(plan.step_id, (None, plan.bucket))
+        if plan.bucket.is_decode:  # also where chunks were chosen, and found no pages
+            decode, bucket = None, plan.bucket
         if decode is not None or (bucket.is_decode and len(plan.late_rows)):
             self._times.observe(bucket, device_s / max(1, num_rounds), decode)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jaxserve.core.buckets import Bucket
 
+TRIAL_SHARE = 0.015  # of the time, at most, that trials of slower buckets take longer
 NUM_STEPS = 5  # of a bucket, whose times are kept
 LEAST_STEPS = 2  # of a decode bucket: one of them may contain the next step's compilation, 2.4 s in a step of 70 ms
 

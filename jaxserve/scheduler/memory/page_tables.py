@@ -64,3 +64,9 @@ def num_new_pages(state: SchedulerState, num_inputs: int, start: int = 0) -> int
     """The most idle pages that a new slot takes for its first `num_inputs` tokens; it shares those before `start`."""
     missing = state.groups.end_page(num_inputs) - start // state.groups.page_size
     return int(np.minimum(missing, state.slot_table.table_widths).sum())
+
+
+def table_width(state: SchedulerState, slots: np.ndarray, ends: np.ndarray) -> int:
+    """Columns of the widest page table of slots of which a step computes the tokens before `ends`, int[N]."""
+    first_pages = state.slot_table.first_pages[:, slots].min(axis=0)
+    return int((state.groups.end_page(ends) - first_pages).max())

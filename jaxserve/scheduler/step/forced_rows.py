@@ -7,6 +7,7 @@ make the step a mixed one in any case, or where they pay.
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
+from jaxserve.scheduler.memory.page_tables import table_width
 from jaxserve.scheduler.state import SchedulerState, StepRows
 from jaxserve.scheduler.step.prefill_chunks import chunk_len, lengthen
 
@@ -44,13 +45,11 @@ def _has_gain(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, forc
     num_saved = min(int(lens[decodes].sum()) - len(decodes), rows.budget)
     if num_saved <= 0:
         return False
-    first_pages = slot_table.first_pages[:, decodes].min(axis=0)
-    ends = state.groups.end_page(slot_table.num_scheduled[decodes] + lens[decodes])
-    num_columns, num_rows = int((ends - first_pages).max()), len(decodes)
+    width, num_rows = table_width(state, decodes, slot_table.num_scheduled[decodes] + lens[decodes]), len(decodes)
     return state.forced_chunks.choose(
         state.num_planned,
-        buckets.fit(num_rows, num_rows, num_columns, is_decode=True),
-        buckets.fit(num_rows + num_saved, num_rows, num_columns, is_decode=False),
+        buckets.fit(num_rows, num_rows, width, is_decode=True),
+        buckets.fit(num_rows + num_saved, num_rows, width, is_decode=False),
         num_rows=num_rows,
         num_saved=num_saved,
         has_others=not slot_table.has_grammar[decodes].all(),

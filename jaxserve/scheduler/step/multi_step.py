@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxserve.core.buckets import Bucket, Buckets
 from jaxserve.core.row_layout import SAMPLING_INDEX
-from jaxserve.scheduler.memory.page_tables import extend_table
+from jaxserve.scheduler.memory.page_tables import extend_table, table_width
 from jaxserve.scheduler.memory.preemption import num_available_pages
 from jaxserve.scheduler.speculation import DraftPlan
 from jaxserve.scheduler.state import SchedulerState, StepRows
@@ -78,14 +78,13 @@ def _by_slot(drafts: DraftPlan, decodes: np.ndarray, num_slots: int) -> SlotDraf
 
 def _plan_drafts(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> DraftPlan | None:
     """None where decoding is faster, and where some rows still read their prompts, or forced tokens."""
-    slot_table, groups = state.slot_table, state.groups
+    slot_table = state.slot_table
     if state.speculation is None or rows.slots or len(rows.forced):
         return None
     if (slot_table.num_scheduled[decodes] < slot_table.prompt_len[decodes]).any():
         return None
-    first_pages = slot_table.first_pages[:, decodes].min(axis=0)
-    num_columns = int((groups.end_page(slot_table.num_scheduled[decodes] + 1) - first_pages).max())
-    decode = buckets.fit(len(decodes), len(decodes), num_columns, is_decode=True)
+    width = table_width(state, decodes, slot_table.num_scheduled[decodes] + 1)
+    decode = buckets.fit(len(decodes), len(decodes), width, is_decode=True)
     verify = buckets.fit_verify(len(decodes), int(slot_table.page_tables[0].shape[1]))
     return state.speculation.choose(slot_table, decodes, decode, verify)
 

@@ -58,6 +58,20 @@ def test_a_machine_that_becomes_faster_is_found():
     assert all(found[-100:])
 
 
+def test_a_step_whose_chunks_found_no_pages_is_a_decode_step():
+    """It took as long as any, which says nothing of the mixed bucket."""
+    chunks = ForcedChunks()
+    found = []
+    for step_id in range(40):
+        found.append(chunks.choose(step_id, DECODE, MIXED, num_rows=8, num_saved=4, has_others=False))
+        is_lacking = step_id < 10
+        plan = SimpleNamespace(
+            step_id=step_id, bucket=DECODE if is_lacking or not found[-1] else MIXED, late_rows=np.arange(8)
+        )
+        chunks.observe(plan, 1, 3.0 if plan.bucket == MIXED else 1.0)
+    assert found[12:] == [False] * 28
+
+
 def test_steps_with_other_chunks_say_nothing():
     """Neither do decode steps without a grammar, which draw at once."""
     chunks = ForcedChunks()
