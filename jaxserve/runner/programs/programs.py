@@ -323,7 +323,7 @@ class Programs:
     @property
     def draw_sizes(self) -> tuple[int, ...]:
         """Rows of the programs `draw` and `set_masks`."""
-        return ladder(min(DRAW_ROWS, self.num_slots), self.num_slots, 4)
+        return ladder(min(DRAW_ROWS, self.num_slots), self.num_slots, 2)
 
     def all(self, buckets: list[Bucket]) -> list[Program]:
         """All programs of an engine: a step for each bucket, and what edits, copies and fills in slots and pages."""

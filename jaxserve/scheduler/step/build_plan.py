@@ -45,9 +45,13 @@ def build_plan(
     is_decode = num_decodes == len(slots) and targets is None and not (has_pooled or clears_counts)
     samples = (ends >= num_tokens) & (num_tokens < slot_table.max_len[slots])
     drafts, no_drafts = rounds.drafts, np.zeros(len(slots), np.int32)
+    bucket = drafts.bucket if drafts else buckets.fit(len(tokens), len(slots), width, is_decode=is_decode)
+    late = extra_rows
+    if len(extra_rows):
+        late = late_rows(state, slots, extra_rows, in_flight, samples, is_verify=bucket.is_verify)
     plan = StepPlan(
         step_id=state.num_planned,
-        bucket=drafts.bucket if drafts else buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
+        bucket=bucket,
         slots=slots,
         epochs=slot_table.epoch[slots],
         query_lens=query_lens,
@@ -74,7 +78,7 @@ def build_plan(
             *(_cached_prefixes(state, started, counted) if started else ()),
             *(() if state.earlier_outputs is None else state.earlier_outputs.take_ops()),
         ),
-        late_rows=late_rows(state, slots, extra_rows, in_flight, samples) if len(extra_rows) else extra_rows,
+        late_rows=late,
         has_adapters=state.adapters is not None and bool(sampling[:, PLACE].any()),
     )
     slot_table.num_scheduled[slots] = ends

@@ -11,16 +11,29 @@ DEAD_END = "the grammar allows no token here"
 
 
 def late_rows(
-    state: SchedulerState, slots: np.ndarray, extra_rows: np.ndarray, in_flight: np.ndarray, samples: np.ndarray
+    state: SchedulerState,
+    slots: np.ndarray,
+    extra_rows: np.ndarray,
+    in_flight: np.ndarray,
+    samples: np.ndarray,
+    *,
+    is_verify: bool,
 ) -> np.ndarray:
-    """Those of `extra_rows` that draw late: where the host must see a token that is in flight, and all with a grammar,
-    whose masks are then computed while the device works.
+    """Rows that must draw late, those of `extra_rows` where the host must see a token that is in flight, and all with a
+    grammar, whose masks are then computed while the device works; and with one of these all others that draw.
+
+    Logits are then computed once, after the step, for all rows, and not in the step for some and after it for others:
+    the head's weights are read once. Rows of verify buckets draw within their rounds, and beams' tokens are chosen from
+    what the step itself computes.
 
     in_flight, samples: bool[S]: the token before is not committed yet; the row draws.
     """
     slot_table, extra = state.slot_table, slots[extra_rows]
     waits = in_flight[extra_rows] | slot_table.has_grammar[extra]
-    return extra_rows[slot_table.draws_late[extra] & waits & samples[extra_rows]]
+    late = extra_rows[slot_table.draws_late[extra] & waits & samples[extra_rows]]
+    if is_verify or not len(late):
+        return late
+    return np.flatnonzero(samples & ~slot_table.is_beam[slots])
 
 
 def late_draw(state: SchedulerState, plan: StepPlan, drafts: list[list[int]] | None = None) -> LateDraw:

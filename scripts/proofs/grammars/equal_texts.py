@@ -31,14 +31,18 @@ PERSON = {
     "required": ["name", "age", "tags"],
     "additionalProperties": False,
 }
-PHRASE = "[A-Z][a-z]{1,9}( [a-z]{1,9}){3,6}\\."
-FORMS = ({"json": PERSON}, {"regex": PHRASE}, {"choice": ["yes", "no", "I do not know"]}, {"json_object": True})
+PERSONS = {"type": "array", "items": PERSON, "minItems": 3, "maxItems": 4}
+PHRASE = "[A-Z][a-z]{1,9}( [a-z]{1,9}){12,18}\\."
+FORMS = (
+    *({"json": PERSON}, {"regex": PHRASE}, {"choice": ["yes", "no", "I do not know"]}),
+    *({"json": PERSONS}, {"json_object": True}),
+)
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4}
 SUFFIX = {"method": "suffix", "num_speculative_tokens": 4}
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     # options of the engine, of the requests, and the count that shows that it has happened
     "n = 3": ({}, {"n": 3}, None),
-    "preempted": ({"num_pages": 60}, {}, "preemptions"),
+    "preempted": ({"num_pages": 48}, {}, "preemptions"),
     "chunks of 7": ({"max_chunk_tokens": 7}, {}, None),
     "one at a time": ({"max_num_seqs": 1, "buckets": "1 256x1"}, {}, None),
     "prefixes cached": ({}, {}, "cached tokens"),
@@ -50,7 +54,7 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
 def equal_texts() -> list[Law]:
     from jaxserve import LLM, RequestError
 
-    prompts, laws = [prompt[:MAX_PROMPT_LEN] for prompt in read_goldens(MODEL)[0][:NUM_PROMPTS]], list[Law]()
+    prompts, laws = [prompt[-MAX_PROMPT_LEN:] for prompt in read_goldens(MODEL)[0][:NUM_PROMPTS]], list[Law]()
     plain = LLM(MODEL, **COMMON)
     expected = {name: _texts(plain, prompts, t, {}) for name, t in (("greedy", 0.0), ("temperature 1", 1.0))}
     for way, (options, others, witness) in WAYS.items():

@@ -1,6 +1,7 @@
 """Bans and biases are sent to the device when they are due, not earlier and not repeatedly."""
 
 from itertools import pairwise, product
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -73,14 +74,28 @@ def test_bans_of_bad_words_are_sent_only_when_they_change():
     assert late == [[], [[8]], [], [], []], "from the third token on the bans are the same"
 
 
-def test_rows_with_bad_words_of_several_tokens_draw_late_while_their_last_token_is_in_flight():
+def test_rows_draw_late_while_one_has_bad_words_of_several_tokens_and_its_last_token_is_in_flight():
     scheduler = make_scheduler()
     scheduler.add(make_request("careful", 4, 20, bad_words=((1, 2),)))
     scheduler.add(make_request("plain", 4, 20))
     plans = Driver(scheduler).steps(8)
     assert [plan.slots.tolist() for plan in plans] == [[0, 1]] * 8
-    assert [plan.slots[plan.late_rows].tolist() for plan in plans] == [[]] + [[0]] * 7
+    assert [plan.slots[plan.late_rows].tolist() for plan in plans] == [[]] + [[0, 1]] * 7
     assert all(plan.num_rounds == 1 for plan in plans)
+
+
+@pytest.mark.parametrize(
+    ("draws_late", "is_verify", "expected"),
+    [([0, 1, 0, 0], False, [0, 1]), ([0, 1, 0, 0], True, [1]), ([0, 0, 0, 1], False, []), ([0] * 4, False, [])],
+)
+def test_all_rows_that_draw_do_it_late_with_one_that_must_except_beams(draws_late, is_verify, expected):
+    """The third row is a beam, the fourth still reads its prompt."""
+    table, slots = make_scheduler().state.slot_table, np.array([5, 3, 6, 0])
+    table.draws_late[slots], table.is_beam[slots] = draws_late, [False, False, True, False]
+    rows, samples = np.arange(4), np.array([True, True, True, False])
+    state = SimpleNamespace(slot_table=table)
+    found = late_rows.late_rows(state, slots, rows, np.ones(4, bool), samples, is_verify=is_verify)
+    assert found.tolist() == expected
 
 
 WORDS = (*product(range(1, 40), range(40, 100, 7)), (50,), (60, 61, 62))
