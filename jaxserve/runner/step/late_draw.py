@@ -4,7 +4,7 @@
     host     |   commit t-1, masks -+        |   commit t, masks ----+
 
 The forward pass needs no token on the host; drawing needs what the host makes of the token before (bans, masks). So
-both run at once, and a late row advances in every step, as any other. Other rows of the step draw in it.
+both run at once, and a late row advances in every step, as any other.
 """
 
 from dataclasses import dataclass, replace
