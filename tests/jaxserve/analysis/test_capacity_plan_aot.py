@@ -49,6 +49,18 @@ def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
     assert decode.tokens_per_s == decode.num_rows / decode.floor.step_s
 
 
+def test_adapters_add_to_what_devices_exchange_a_number_for_each_rank(monkeypatch):
+    monkeypatch.setattr(
+        Programs, "all", lambda self, buckets: [self.step(buckets[-1]), self.step(buckets[-1], has_adapters=True)]
+    )
+    max_rank = 16
+    found = plan(monkeypatch, num_pages=6000, enable_lora=True, max_lora_rank=max_rank)
+    without, with_adapters = (
+        sum(part.num_bytes for part in step.collectives if part.kind == "all-reduce") for step in found.programs
+    )
+    assert 0 < with_adapters - without <= 2 * NUM_LAYERS * found.max_num_batched_tokens * max_rank * 4
+
+
 def test_a_pool_so_small_that_it_is_moved_to_the_chips_own_memory_is_noticed(monkeypatch):
     """Control: the compiler copies it to fast memory and back."""
     monkeypatch.setattr(Programs, "all", lambda self, buckets: [self.fork()])
