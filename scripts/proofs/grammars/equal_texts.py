@@ -4,8 +4,10 @@ In float32. Buckets round differently in their last bits, so that now and then a
 from there on, and are in the form as well.
 """
 
+import codecs
 import json
 import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from scripts.proofs.helpers.laws import Law
@@ -77,14 +79,17 @@ def equal_texts() -> list[Law]:
 
 
 def _any_text(llm, prompts: list[list[int]]) -> list[Law]:
-    """A form that any text has leaves texts identical."""
+    """A form that any text has leaves texts identical, up to a token that is no text: a special one, or bytes that are
+    not UTF-8, as a temperature of 1 draws them now and then."""
     from jaxserve import SamplingParams
+    from jaxserve.engine.build.constraint_vocabulary import constraint_vocabulary
 
-    laws: list[Law] = []
+    tokenizer, laws = llm.parts.tokenizer, list[Law]()
+    token_bytes = constraint_vocabulary(tokenizer, tokenizer.vocab_size).token_bytes
     for sampler, temperature in (("greedy", 0.0), ("temperature 1", 1.0)):
-        texts = [
+        any_text, free = (
             [
-                output.outputs[0].token_ids
+                list(output.outputs[0].token_ids)
                 for output in llm.generate(
                     prompts,
                     [
@@ -95,11 +100,29 @@ def _any_text(llm, prompts: list[list[int]]) -> list[Law]:
                 )
             ]
             for form in ({"regex": "(?s:.*)"}, None)
-        ]
-        equal = sum(a == b for a, b in zip(*texts, strict=True))
+        )
+        lens = [_text_len(tokens, token_bytes, tokenizer.eos_ids) for tokens in free]
+        equal = sum(a[:n] == b[:n] for a, b, n in zip(any_text, free, lens, strict=True))
         law = f"(?s:.*), {sampler}: texts equal to those without a form, of {len(prompts)}"
         laws.append((law, equal, LEAST_EQUAL * len(prompts), None))
+        num_cut = sum(n < len(tokens) for tokens, n in zip(free, lens, strict=True))
+        laws.append((f"(?s:.*), {sampler}: of which up to a token that is no text", num_cut, None, None))
     return laws
+
+
+def _text_len(tokens: list[int], token_bytes: Sequence[bytes], eos_ids: Collection[int]) -> int:
+    """How many tokens there are before one that is no text."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for i, token in enumerate(tokens):
+        if token in eos_ids:
+            continue
+        try:
+            decoder.decode(token_bytes[token])
+        except UnicodeDecodeError:
+            return i
+        if not token_bytes[token]:
+            return i
+    return len(tokens)
 
 
 def _texts(llm, prompts: list[list[int]], temperature: float, others: dict[str, Any]) -> list[list[tuple[str, bool]]]:
