@@ -45,13 +45,13 @@ def validity(model: str, sampler: str) -> list[dict[str, Any]]:
     return [*rows, whole | {"faults": faults, "names": list(forms), "texts": texts}]
 
 
-def accepted(llm, schemas: dict[str, Any]) -> dict[str, Any]:
-    """The forms of the schemas that can be honoured, by name."""
+def accepted(llm, schemas: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The forms of the schemas that can be honoured, by name. fields: others of the forms."""
     from jaxserve import RequestError, StructuredOutputsParams
 
     found = {}
     for name, schema in schemas.items():
-        form = StructuredOutputsParams(json=schema)
+        form = StructuredOutputsParams(json=schema, **fields)
         try:
             llm.parts.input_processor.check_grammar(form)
         except RequestError:
