@@ -4,10 +4,8 @@ In float32. Buckets round differently in their last bits, so that now and then a
 from there on, and are in the form as well.
 """
 
-import codecs
 import json
 import re
-from collections.abc import Collection, Sequence
 from typing import Any
 
 from scripts.proofs.helpers.laws import Law
@@ -56,7 +54,7 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
 def equal_texts() -> list[Law]:
     from jaxserve import LLM, RequestError
 
-    prompts, laws = [prompt[-MAX_PROMPT_LEN:] for prompt in read_goldens(MODEL)[0][:NUM_PROMPTS]], list[Law]()
+    prompts, laws = prompts_of_goldens(), list[Law]()
     plain = LLM(MODEL, **COMMON)
     expected = {name: _texts(plain, prompts, t, {}) for name, t in (("greedy", 0.0), ("temperature 1", 1.0))}
     for way, (options, others, witness) in WAYS.items():
@@ -70,7 +68,6 @@ def equal_texts() -> list[Law]:
             laws.append((f"{way}, {sampler}: ended texts that are not in the form", bad, None, 0))
             if witness is not None:
                 laws.append((f"{way}, {sampler}: {witness}", _counts(llm)[witness] - before[witness], 1, None))
-    laws += _any_text(plain, prompts)
     try:
         plain.beam_search(["x"], _beam_params(structured_outputs={"regex": "a"}))
     except RequestError as error:
@@ -78,51 +75,8 @@ def equal_texts() -> list[Law]:
     return laws
 
 
-def _any_text(llm, prompts: list[list[int]]) -> list[Law]:
-    """A form that any text has leaves texts identical, up to a token that is no text: a special one, or bytes that are
-    not UTF-8, as a temperature of 1 draws them now and then."""
-    from jaxserve import SamplingParams
-    from jaxserve.engine.build.constraint_vocabulary import constraint_vocabulary
-
-    tokenizer, laws = llm.parts.tokenizer, list[Law]()
-    token_bytes = constraint_vocabulary(tokenizer, tokenizer.vocab_size).token_bytes
-    for sampler, temperature in (("greedy", 0.0), ("temperature 1", 1.0)):
-        any_text, free = (
-            [
-                list(output.outputs[0].token_ids)
-                for output in llm.generate(
-                    prompts,
-                    [
-                        SamplingParams(temperature=temperature, seed=i, max_tokens=MAX_TOKENS, structured_outputs=form)
-                        for i in range(len(prompts))
-                    ],
-                    use_tqdm=False,
-                )
-            ]
-            for form in ({"regex": "(?s:.*)"}, None)
-        )
-        lens = [_text_len(tokens, token_bytes, tokenizer.eos_ids) for tokens in free]
-        equal = sum(a[:n] == b[:n] for a, b, n in zip(any_text, free, lens, strict=True))
-        law = f"(?s:.*), {sampler}: texts equal to those without a form, of {len(prompts)}"
-        laws.append((law, equal, LEAST_EQUAL * len(prompts), None))
-        num_cut = sum(n < len(tokens) for tokens, n in zip(free, lens, strict=True))
-        laws.append((f"(?s:.*), {sampler}: of which up to a token that is no text", num_cut, None, None))
-    return laws
-
-
-def _text_len(tokens: list[int], token_bytes: Sequence[bytes], eos_ids: Collection[int]) -> int:
-    """How many tokens there are before one that is no text."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    for i, token in enumerate(tokens):
-        if token in eos_ids:
-            continue
-        try:
-            decoder.decode(token_bytes[token])
-        except UnicodeDecodeError:
-            return i
-        if not token_bytes[token]:
-            return i
-    return len(tokens)
+def prompts_of_goldens() -> list[list[int]]:
+    return [prompt[-MAX_PROMPT_LEN:] for prompt in read_goldens(MODEL)[0][:NUM_PROMPTS]]
 
 
 def _texts(llm, prompts: list[list[int]], temperature: float, others: dict[str, Any]) -> list[list[tuple[str, bool]]]:

@@ -94,6 +94,7 @@ LAWS: dict[str, tuple[str, Callable[[], list[Law]]]] = {
     **{f"random, {m}": (f"random draws, {m}", _in_module("random_draws", "random_draws", m)) for m in MODELS},
     "law": ("the law of sampled tokens", _in_module("sampling_law", "sampling_laws")),
     "equal": ("ways of running", _in_module("equal_texts", "equal_texts")),
+    "any text": ("a form that any text has", _in_module("any_text", "any_text")),
     "jump-forward": ("forced tokens", _in_module("jump_forward", "jump_forward")),
     "killed": ("a grammar process that is killed", _in_module("killed_process", "killed_process")),
     "client": ("OpenAI's client", _in_module("openai_client", "openai_client")),
