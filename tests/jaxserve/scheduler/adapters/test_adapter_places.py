@@ -13,7 +13,7 @@ from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.allocator import PagePool
 from jaxserve.scheduler.adapters.adapter_gate import AdapterGate
 from jaxserve.scheduler.adapters.adapter_places import AdapterPlaces
-from jaxserve.scheduler.step.start_waiting import MAX_OVERTAKEN
+from jaxserve.scheduler.step import start_waiting
 from tests.support.fakes.fake_adapters import MAX_PAGES, FakeAdapters, fake_packed
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 from tests.support.fakes.scheduler_fuzz import CALM, QUIET, fuzz
@@ -146,8 +146,10 @@ def test_evicted_prefixes_are_saved_before_an_adapter_takes_their_pages():
         assert kinds.index(PageSave) < kinds.index(AdapterLoad)
 
 
-def test_the_head_of_the_queue_is_overtaken_by_those_that_need_no_place():
+def test_the_head_of_the_queue_is_overtaken_by_those_that_need_no_place(monkeypatch):
     """At most so many times; then it gets the first place that is free."""
+    most = 8
+    monkeypatch.setattr(start_waiting, "MAX_WITHOUT_PLACE", most)
     engine, source = adapter_engine(max_loras=1, max_num_seqs=2)
     first = engine.add(make_request("first", 5, 50, adapter=source.adapters[1], ignore_eos=True))[0]
     engine.step()
@@ -159,8 +161,8 @@ def test_the_head_of_the_queue_is_overtaken_by_those_that_need_no_place():
     starts: list[Sequence] = []
     for _ in engine.drain():
         starts += [s for s in (head, *others) if s.has_started and s not in starts]
-    assert starts.index(head) == MAX_OVERTAKEN
-    assert max(s.num_overtaken for s in (head, *others)) == MAX_OVERTAKEN
+    assert starts.index(head) == most
+    assert max(s.num_overtaken for s in (head, *others)) == most
     run(engine, [first, head, *others])
 
 
