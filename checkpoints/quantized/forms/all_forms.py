@@ -1,6 +1,5 @@
 """Host: the forms in which `jaxserve quantize` writes weights, by name."""
 
-from checkpoints.quantized.forms.awq_form import AwqForm
 from checkpoints.quantized.forms.fp8_form import Fp8Form
 from checkpoints.quantized.forms.gptq_form import GptqForm
 from checkpoints.quantized.forms.group_form import GroupForm
@@ -14,8 +13,8 @@ FORMS: dict[str, WrittenForm] = {
     "fp8": Fp8Form(),
     **{f"int4-g{group_len}": GroupForm(group_len) for group_len in (32, 64, 128)},
     "nf4": Nf4Form(),
-    **{f"awq-g{group_len}": AwqForm(group_len) for group_len in (32, 64, 128)},
-    **{f"gptq-g{group_len}": GptqForm(group_len) for group_len in (32, 64, 128)},
+    # AWQ's scales are folded into the weights before; which codes are best for those, GPTQ finds.
+    **{f"{name}-g{group_len}": GptqForm(group_len) for name in ("awq", "gptq") for group_len in (32, 64, 128)},
 }
 
 CALIBRATED_FORMS: dict[str, WrittenForm] = {"nf4": CalibratedNf4Form()}

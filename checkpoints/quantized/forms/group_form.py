@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from checkpoints.quantized.bit_fields import WORD, packed
-from checkpoints.quantized.forms.group_range import Loss, codes_of, group_ranges, squared
+from checkpoints.quantized.forms.group_range import codes_of, group_ranges
 from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, config_of, finite
 from checkpoints.quantized.group_codes import GroupCodes, fields_of, in_order
 from checkpoints.quantized.quantized_weight import Misfit
@@ -47,11 +47,7 @@ class GroupForm:
 
     def encode(self, rows: np.ndarray) -> list[np.ndarray]:
         """See `WrittenForm`."""
-        return self.encoded(rows)
-
-    def encoded(self, rows: np.ndarray, loss: Loss = squared) -> list[np.ndarray]:
-        """The rows of the parts that have rows."""
-        found = self._group_codes(finite(rows), loss)
+        found = self._group_codes(finite(rows))
         return self.stored(found.codes, found.scales, found.zeros)
 
     def rounded(self, rows: np.ndarray) -> np.ndarray:
@@ -71,9 +67,9 @@ class GroupForm:
         """See `BlockCoding`."""
         return fields_of(self.block_form(), self._group_codes(rows))
 
-    def _group_codes(self, rows: np.ndarray, loss: Loss = squared) -> GroupCodes:
+    def _group_codes(self, rows: np.ndarray) -> GroupCodes:
         groups = rows.reshape(len(rows), -1, self.group_len)
-        scales, zeros = group_ranges(groups, BITS, loss)
+        scales, zeros = group_ranges(groups, BITS)
         codes = codes_of(groups, scales[..., None], zeros[..., None], BITS)
         return GroupCodes(codes.reshape(rows.shape), scales, zeros)
 

@@ -26,8 +26,8 @@ NUM_AGAIN = 12  # adapters whose texts are compared before and after the load
 
 
 def churn(sizes: Sizes, *, num_rows: int, max_cpu_loras: int | None = None) -> list[Law]:
-    """max_cpu_loras: adapters in host memory; None: all. The ratio is only measured where some are read again, and where
-    there are more rows than places: rows of 2,000 adapters then wait for places, those of five do not.
+    """max_cpu_loras: adapters in host memory; None: all. The ratio is only measured where some are read again, and
+    where there are more rows than places: rows of 2,000 adapters then wait for places, those of five do not.
     """
     from jaxserve import LLM
 
