@@ -322,7 +322,8 @@ class Programs:
 
     @property
     def draw_sizes(self) -> tuple[int, ...]:
-        """Rows of the programs `draw` and `set_masks`."""
+        """Rows of the programs `draw` and `set_masks`. At most half of them are padding: all rows of a step may draw
+        late."""
         return ladder(min(DRAW_ROWS, self.num_slots), self.num_slots, 2)
 
     def all(self, buckets: list[Bucket]) -> list[Program]:

@@ -33,10 +33,8 @@ PERSON = {
 }
 PERSONS = {"type": "array", "items": PERSON, "minItems": 3, "maxItems": 4}
 PHRASE = "[A-Z][a-z]{1,9}( [a-z]{1,9}){12,18}\\."
-FORMS = (
-    *({"json": PERSON}, {"regex": PHRASE}, {"choice": ["yes", "no", "I do not know"]}),
-    *({"json": PERSONS}, {"json_object": True}),
-)
+CHOICE = ["yes", "no", "I do not know"]
+FORMS = ({"json": PERSON}, {"regex": PHRASE}, {"choice": CHOICE}, {"json": PERSONS}, {"json_object": True})
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4}
 SUFFIX = {"method": "suffix", "num_speculative_tokens": 4}
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {

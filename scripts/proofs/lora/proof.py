@@ -32,7 +32,7 @@ WAYS = (
 CHURNS = {
     "churn, 32 rows": {"num_rows": 32},
     "churn, 64 rows": {"num_rows": 64},
-    "churn, 32 rows, 256 in host memory": {"num_rows": 32, "max_cpu_loras": 256},
+    "churn, 64 rows, 256 in host memory": {"num_rows": 64, "max_cpu_loras": 256},
 }
 NUM_DEVICES = {"tensor-parallel 3": 3}
 
