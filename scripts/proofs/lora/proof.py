@@ -31,7 +31,8 @@ WAYS = (
 )
 CHURNS = {
     "churn, 32 rows": {"num_rows": 32},
-    "churn, 64 rows": {"num_rows": 64},
+    "churn, 64 rows, 64 places": {"num_rows": 64, "num_places": 64},
+    "churn, 64 rows, 32 places": {"num_rows": 64},
     "churn, 64 rows, 256 in host memory": {"num_rows": 64, "max_cpu_loras": 256},
 }
 NUM_DEVICES = {"tensor-parallel 3": 3}
