@@ -111,12 +111,12 @@ def forget_engines() -> None:
 
 
 class FixedRounds:
-    """Replaces `MultiStepBudget` with a constant number of rounds."""
+    """Replaces `MultiStepBudget` and `HiddenRounds` with a constant number of rounds."""
 
     def __init__(self, num_rounds: int):
-        self.num_rounds = num_rounds
+        self.num_rounds, self.beside_late = num_rounds, self
 
-    def observe(self, num_rounds: int, device_s: float) -> None:
+    def observe(self, num_rounds: int, step_s: float, waited_s: float = 0.0) -> None:
         pass
 
 

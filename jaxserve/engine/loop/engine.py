@@ -117,7 +117,7 @@ class Engine:
 
     def _start_step(self) -> None:
         planning_s = time.monotonic()
-        plan = self.scheduler.schedule(self.multi_step.num_rounds)
+        plan = self.scheduler.schedule(self.multi_step.num_rounds, self.multi_step.beside_late.num_rounds)
         if plan is not None:
             self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
             self._submit(self._steps[-1])
@@ -153,6 +153,9 @@ class Engine:
         moments.previous_s, self._collected_s = self._collected_s, time.monotonic()
         moments.collected_s = self._collected_s
         self.multi_step.observe(outcome.num_rounds, moments.device_s)
+        if step.plan.bucket.is_decode and len(step.plan.late_rows) and moments.is_overlapped:
+            waited_s = moments.collected_s - moments.collecting_s
+            self.multi_step.beside_late.observe(outcome.num_rounds, moments.device_s, waited_s)
         deltas = self.scheduler.commit(step.plan, outcome)
         self.scheduler.observe(step.plan, outcome, moments.device_s)
         self._steps.popleft()

@@ -1,4 +1,6 @@
-"""Host: `MultiStepBudget`: how many tokens a row may draw in one step: as many as fit in 50 ms."""
+"""Host: `MultiStepBudget`: how many tokens a row may draw in one step: as many as fit in 50 ms, if none draws late."""
+
+from jaxserve.engine.loop.hidden_rounds import HiddenRounds
 
 MAX_STEP_S = 0.05  # a new request waits for two steps at most, the one in flight and the one planned
 
@@ -6,16 +8,16 @@ MAX_STEP_S = 0.05  # a new request waits for two steps at most, the one in fligh
 class MultiStepBudget:
     """Follows how long a round takes. While the queue is empty, the rows of one step resemble those of the next.
 
-    max_rounds: upper limit of rounds in a step.
+    max_rounds: upper limit of rounds in a step. beside_late: those of steps with late rows.
     """
 
     def __init__(self, max_rounds: int):
-        self._max_rounds = max_rounds
+        self._max_rounds, self.beside_late = max_rounds, HiddenRounds(max_rounds)
         self._round_s = MAX_STEP_S  # unknown yet: one round
 
     @property
     def num_rounds(self) -> int:
-        """Rounds for the next step."""
+        """Rounds for the next step, if it has no late rows."""
         return max(1, min(self._max_rounds, int(MAX_STEP_S / self._round_s)))
 
     def observe(self, num_rounds: int, device_s: float) -> None:

@@ -197,25 +197,26 @@ class FakeRunner:
         planned positions.
         """
         drawn = [DrawnRow() for _ in first_starts]
-        starts = dict(enumerate(first_starts))
+        starts, self._late_drafts = dict(enumerate(first_starts)), {}
         for count in range(plan.num_rounds):
             rows = [row for row in starts if len(drawn[row].tokens) < plan.max_tokens[row]]
             if count:
                 starts = {row: self._extend(int(plan.slots[row]), [-1]) for row in rows}
             room = {row: int(plan.max_tokens[row]) - len(drawn[row].tokens) for row in rows}
             nodes = {row: self._draw_nodes(plan, row, room[row]) for row in rows if row not in plan.late_rows}
-            self._late_drafts = {row: self._draft_late(plan, row, room[row]) for row in plan.late_rows.tolist()}
+            late = {row: self._draft_late(plan, row, room[row]) for row in rows if row in plan.late_rows}
             # All rows write before any is checked, so a page wrongly shared by two rows is detected.
             seen = {row: self._pool.write(plan, row, starts[row], self._written(plan, row)) for row in rows}
             for row in rows:
                 self._pool.check(plan, row, seen[row])
                 _check(self._pool.adapter(plan, row) == self._bases[int(plan.slots[row])], "a row's adapter changes")
             for row in rows:
-                if (drafts := self._late_drafts.get(row)) is not None:
+                if (drafts := late.get(row)) is not None:
                     self._lengths[int(plan.slots[row])] -= len(drafts)
                     drawn[row] = DrawnRow([0], [(EMPTY_PREFIX, 0)], [(len(drafts), 0)])
                     continue
                 self._accept(int(plan.slots[row]), drawn[row], *nodes[row])
+            self._late_drafts |= late
         return drawn
 
     def _draw_nodes(self, plan: StepPlan, row: int, room: int) -> tuple[list[int | None], list[int], list[Scored]]:

@@ -18,20 +18,21 @@ def late_rows(
     samples: np.ndarray,
     *,
     is_verify: bool,
+    num_rounds: int,
 ) -> np.ndarray:
     """Rows that must draw late, those of `extra_rows` where the host must see a token that is in flight, and all with a
     grammar, whose masks are then computed while the device works; and with one of these all others that draw.
 
     Logits are then computed once, after the step, for all rows, and not in the step for some and after it for others:
-    the head's weights are read once. Rows of verify buckets draw within their rounds, and beams' tokens are chosen from
-    what the step itself computes.
+    the head's weights are read once. Where others draw more than one token, and in verify buckets, these draw within
+    their rounds, and beams' tokens are chosen from what the step itself computes.
 
     in_flight, samples: bool[S]: the token before is not committed yet; the row draws.
     """
     slot_table, extra = state.slot_table, slots[extra_rows]
     waits = in_flight[extra_rows] | slot_table.has_grammar[extra]
     late = extra_rows[slot_table.draws_late[extra] & waits & samples[extra_rows]]
-    if is_verify or not len(late):
+    if is_verify or num_rounds > 1 or not len(late):
         return late
     return np.flatnonzero(samples & ~slot_table.is_beam[slots])
 

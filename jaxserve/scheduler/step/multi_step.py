@@ -35,25 +35,35 @@ ONE_ROUND = Rounds()
 
 
 def plan_rounds(
-    state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, max_rounds: int
+    state: SchedulerState,
+    buckets: Buckets,
+    decodes: np.ndarray,
+    rows: StepRows,
+    max_rounds: int,
+    beside_late: int,
 ) -> Rounds:
     """One round unless every running sequence decodes and none waits; drafts where all rows decode.
 
     What a row draws is limited by idle pages: no sequence is preempted for more than its next token. A sequence takes
-    part in as many rounds as it needs.
+    part in as many rounds as it needs; one that draws late in the first, beside up to `beside_late` rounds of others.
     """
     slot_table, groups = state.slot_table, state.groups
+    draws_late = slot_table.draws_late[decodes]
+    if draws_late.any():
+        max_rounds = 1 if draws_late.all() else beside_late
     if max_rounds > 1 and not _are_alone(state, decodes, rows):
         max_rounds = 1
     drafts = _plan_drafts(state, buckets, decodes, rows)
     if drafts is None and max_rounds == 1:
         return ONE_ROUND
-    if drafts is not None and drafts.is_trial:
+    if drafts is not None and (drafts.is_trial or draws_late.any()):
         max_rounds = 1
     max_tokens = np.ones(len(slot_table.is_running), np.int32)
     tokens_a_round = 1 if drafts is None else 1 + drafts.max_drafts
     starts = slot_table.num_scheduled[decodes]
     needed = np.minimum(slot_table.max_computed, slot_table.span_end)[decodes] - starts
+    if max_rounds > 1:
+        needed[draws_late] = 1
     num_idle = num_available_pages(state, rows)
     room = slot_table.first_pages[:, decodes] + slot_table.table_widths
     for num_rounds in range(max_rounds, 0, -1):
@@ -90,12 +100,12 @@ def _plan_drafts(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, r
 
 
 def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bool:
-    """Whether these rows serve every sequence, and the host need not see a token before the next is drawn."""
+    """Whether these rows serve every sequence, and the host need not see tokens of beams before the next are drawn."""
     slot_table = state.slot_table
     return (
         len(decodes) == np.count_nonzero(slot_table.is_left)
         and not (rows.slots or rows.reservations or state.waiting or state.deferring or state.preparing)
-        and not (slot_table.is_beam | slot_table.draws_late)[decodes].any()
+        and not slot_table.is_beam[decodes].any()
         and not (slot_table.num_tokens[decodes] >= slot_table.max_len[decodes]).any()
         and not slot_table.sampling[decodes, SAMPLING_INDEX["pooling"]].any()
     )

@@ -18,6 +18,7 @@ from jaxserve import BeamSearchParams, RequestError, SamplingParams
 from tests.support.drafting import AlwaysDraft, counted
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.fakes.real_grammars import engines_with_grammars, is_without_grammars
+from tests.support.tiny_engines import driven
 
 SCHEMA = {
     "type": "object",
@@ -137,11 +138,18 @@ def test_a_stream_is_the_whole_text(engine, expected):
         assert "".join(pieces) == expected[i][0][0]
 
 
-def test_rows_without_a_form_in_a_mixed_batch_are_not_changed(engine):
+@pytest.mark.parametrize("num_rounds", [1, 5])
+def test_rows_in_a_mixed_batch_are_not_changed_also_where_those_without_a_form_draw_several_tokens(
+    engine, expected, num_rounds
+):
     alone = fake_llm().generate(["x"] * 4, [SamplingParams(seed=i) for i in range(4)], use_tqdm=False)
     asked = [SamplingParams(seed=i) if i < 4 else params(i) for i in range(8)]
-    mixed = engine().generate(["x"] * 8, asked, use_tqdm=False)[:4]
-    assert [output.outputs[0].token_ids for output in mixed] == [output.outputs[0].token_ids for output in alone]
+    llm, prompts = engine(), ["x"] * 4 + [prompt(i) for i in range(4, 8)]
+    with driven(llm, num_rounds, is_overlapped=True) as rounds:
+        mixed = llm.generate(prompts, asked, use_tqdm=False)
+    assert [output.outputs[0].token_ids for output in mixed[:4]] == [output.outputs[0].token_ids for output in alone]
+    assert [output.outputs[0].text for output in mixed[4:]] == [expected[i][0][0] for i in range(4, 8)]
+    assert max(rounds) == num_rounds
 
 
 def test_a_form_that_cannot_be_kept_to_is_refused_before_anything_runs(engine):

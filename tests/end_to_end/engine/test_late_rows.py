@@ -1,11 +1,14 @@
 """Rows whose tokens depend on the one before by rules of the host draw late, and advance in every step all the same."""
 
+import time
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from jaxserve import SamplingParams
+from jaxserve.core.buckets import MAX_ROUNDS
+from jaxserve.engine.loop.multi_step_budget import MultiStepBudget
 from jaxserve.scheduler.step import late_rows
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import drain, driven, submit, tiny_engine
@@ -18,7 +21,7 @@ def settings(i: int) -> SamplingParams:
     return SamplingParams(temperature=0.8 * (i % 3 > 0), seed=i, max_tokens=16, ignore_eos=True, **OPTIONS[i % 4])
 
 
-def run(llm, words, is_overlapped):
+def run(llm, words, is_overlapped, num_rounds=1):
     """Tokens and log-probabilities of all samples, the number of steps, and (bucket, rows) of each late draw."""
     runner, late = llm.parts.runner, []
     original = runner.draw
@@ -27,7 +30,7 @@ def run(llm, words, is_overlapped):
         late.append((ticket.bucket, len(draws.rows)))
         return original(ticket, draws)
 
-    with patch.object(runner, "draw", draw), driven(llm, 1, is_overlapped) as steps:
+    with patch.object(runner, "draw", draw), driven(llm, num_rounds, is_overlapped) as steps:
         for i in range(NUM_REQUESTS):
             prompt = goldens("llama3")[i % 3].prompt[: 10 + i]
             submit(llm, prompt, settings(i), bad_words=words[i] if words and i % 4 else ())
@@ -65,6 +68,45 @@ def test_texts_do_not_depend_on_when_a_row_draws(options, words, expected, plain
     assert num_steps == plain[2], "no row waits for a step"
     assert {bucket.is_decode for bucket, _ in late} == {True, False}
     assert max(count for _, count in late) > 5
+
+
+def test_other_rows_draw_several_tokens_in_steps_with_late_rows(words, expected):
+    llm, beside = tiny_engine("llama3"), []
+    plan_step = llm.parts.engine.scheduler.schedule
+
+    def schedule(*rounds):
+        plan = plan_step(*rounds)
+        if plan is not None and len(plan.late_rows) and plan.num_rounds > 1:
+            beside.append((set(plan.max_tokens.tolist()), set(plan.max_tokens[plan.late_rows].tolist())))
+        return plan
+
+    with patch.object(llm.parts.engine.scheduler, "schedule", schedule):
+        tokens, logprobs, *_ = run(llm, words, is_overlapped=True, num_rounds=5)
+    assert tokens == expected[0]
+    np.testing.assert_allclose(logprobs, expected[1], atol=1e-5)
+    assert all(late == {1} and max(all_rows) > 1 for all_rows, late in beside)
+    assert len(beside) > 1
+
+
+def test_a_slow_host_leaves_time_for_rounds_of_other_rows(words, expected):
+    llm = tiny_engine("llama3")
+    scheduler = llm.parts.engine.scheduler
+    with driven(llm, 1, is_overlapped=True) as rounds:
+        llm.parts.engine.multi_step = MultiStepBudget(MAX_ROUNDS)
+        late_draw = scheduler.late_draw
+
+        def slow(*args):
+            time.sleep(0.1)  # a round takes a hundredth of it
+            return late_draw(*args)
+
+        with patch.object(scheduler, "late_draw", slow):
+            sequences = [
+                submit(llm, goldens("llama3")[0].prompt, SamplingParams(max_tokens=90, ignore_eos=True), **bans)
+                for bans in ({"bad_words": words[1]}, {})
+            ]
+            drain(llm)
+    assert max(rounds) > 2
+    assert [len(sequence.token_ids) for sequence in sequences] == [90, 90]
 
 
 def test_control_with_the_bans_of_the_token_before_texts_differ(words, expected):

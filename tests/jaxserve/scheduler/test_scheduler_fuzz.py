@@ -15,6 +15,7 @@ from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.streaming_policy import StreamingPolicy
+from jaxserve.scheduler import scheduler
 from jaxserve.scheduler.constraints import Constraints
 from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory import prefix_sharing, slots
@@ -125,6 +126,21 @@ def test_the_fuzz_finds_rows_that_keep_an_old_mask():
     wrong = patch.object(MaskRows, "take_uploads", one_mask_a_row())
     with wrong, pytest.raises((EngineDeadError, AssertionError)):
         _run_calm_then_quiet()
+
+
+def rounds_of_late_rows_too(state, buckets, decodes, *args):
+    """`plan_rounds` that has late rows draw in all rounds."""
+    rounds = multi_step.plan_rounds(state, buckets, decodes, *args)
+    if rounds.max_tokens is not None:
+        late = decodes[state.slot_table.draws_late[decodes]]
+        rounds.max_tokens[late] = rounds.num_rounds
+    return rounds
+
+
+def test_the_fuzz_finds_late_rows_that_draw_more_than_one_token():
+    wrong = patch.object(scheduler, "plan_rounds", rounds_of_late_rows_too)
+    with wrong, pytest.raises((EngineDeadError, AssertionError)):
+        fuzz("grammars, ample", seed=0, **QUIET).check_outputs()
 
 
 GRAMMAR_FAULTS = {

@@ -28,17 +28,18 @@ TENANTS = ("a", "a", "a", "b", "c")
 
 
 class RandomRounds:
-    """Replaces `MultiStepBudget`: one round, several, or the most, at random."""
+    """Replaces `MultiStepBudget` and `HiddenRounds`: one round, several, or the most, at random."""
 
     def __init__(self, seed: int):
-        self._random = np.random.default_rng(seed)
+        self._random, self.beside_late = np.random.default_rng(seed), self
 
     @property
     def num_rounds(self) -> int:
         return int(self._random.choice([1, 2, 5, MAX_ROUNDS]))
 
-    def observe(self, num_rounds: int, device_s: float) -> None:
+    def observe(self, num_rounds: int, step_s: float, waited_s: float = 0.0) -> None:
         assert num_rounds >= 1
+        assert step_s >= waited_s
 
 
 class RandomDrafts:

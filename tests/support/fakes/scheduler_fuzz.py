@@ -178,6 +178,7 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
         is_spared = "ample" in pool and "tenants" not in pool  # tenants are preempted for slots, too
         assert (scheduler.stats.num_preemptions == 0) == is_spared
     if habits == "quiet" and pool != "pages of one":  # there some sequence always waits for pages
+        assert watch.num_beside_late > 0 or "grammars" not in pool or "drafts" in pool
         assert watch.num_rounds > watch.num_steps * (1.4 if "ample" in pool and "grammars, drafts" not in pool else 1)
 
 
