@@ -48,15 +48,8 @@ def build_plan(
     bucket = drafts.bucket if drafts else buckets.fit(len(tokens), len(slots), width, is_decode=is_decode)
     late = extra_rows
     if len(extra_rows):
-        late = late_rows(
-            state,
-            slots,
-            extra_rows,
-            in_flight,
-            samples,
-            is_verify=bucket.is_verify,
-            num_rounds=rounds.num_rounds,
-        )
+        draws_once = rounds.num_rounds == 1 and not bucket.is_verify
+        late = late_rows(state, slots, extra_rows, in_flight, samples, draws_once=draws_once)
     plan = StepPlan(
         step_id=state.num_planned,
         bucket=bucket,

@@ -17,8 +17,7 @@ def late_rows(
     in_flight: np.ndarray,
     samples: np.ndarray,
     *,
-    is_verify: bool,
-    num_rounds: int,
+    draws_once: bool,
 ) -> np.ndarray:
     """Rows that must draw late, those of `extra_rows` where the host must see a token that is in flight, and all with a
     grammar, whose masks are then computed while the device works; and with one of these all others that draw.
@@ -27,12 +26,13 @@ def late_rows(
     the head's weights are read once. Where others draw more than one token, and in verify buckets, these draw within
     their rounds, and beams' tokens are chosen from what the step itself computes.
 
-    in_flight, samples: bool[S]: the token before is not committed yet; the row draws.
+    in_flight, samples: bool[S]: the token before is not committed yet; the row draws. draws_once: a row of the step
+    draws one token at most.
     """
     slot_table, extra = state.slot_table, slots[extra_rows]
     waits = in_flight[extra_rows] | slot_table.has_grammar[extra]
     late = extra_rows[slot_table.draws_late[extra] & waits & samples[extra_rows]]
-    if is_verify or num_rounds > 1 or not len(late):
+    if not draws_once or not len(late):
         return late
     return np.flatnonzero(samples & ~slot_table.is_beam[slots])
 

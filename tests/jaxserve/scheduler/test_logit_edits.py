@@ -85,16 +85,16 @@ def test_rows_draw_late_while_one_has_bad_words_of_several_tokens_and_its_last_t
 
 
 @pytest.mark.parametrize(
-    ("draws_late", "is_verify", "expected"),
-    [([0, 1, 0, 0], False, [0, 1]), ([0, 1, 0, 0], True, [1]), ([0, 0, 0, 1], False, []), ([0] * 4, False, [])],
+    ("draws_late", "draws_once", "expected"),
+    [([0, 1, 0, 0], True, [0, 1]), ([0, 1, 0, 0], False, [1]), ([0, 0, 0, 1], True, []), ([0] * 4, True, [])],
 )
-def test_all_rows_that_draw_do_it_late_with_one_that_must_except_beams(draws_late, is_verify, expected):
+def test_all_rows_that_draw_do_it_late_with_one_that_must_except_beams(draws_late, draws_once, expected):
     """The third row is a beam, the fourth still reads its prompt."""
     table, slots = make_scheduler().state.slot_table, np.array([5, 3, 6, 0])
     table.draws_late[slots], table.is_beam[slots] = draws_late, [False, False, True, False]
     rows, samples = np.arange(4), np.array([True, True, True, False])
     state = SimpleNamespace(slot_table=table)
-    found = late_rows.late_rows(state, slots, rows, np.ones(4, bool), samples, is_verify=is_verify)
+    found = late_rows.late_rows(state, slots, rows, np.ones(4, bool), samples, draws_once=draws_once)
     assert found.tolist() == expected
 
 
