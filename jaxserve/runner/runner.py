@@ -131,6 +131,11 @@ class Runner:
         self._copy_to_host(drawn.output, drawn.logprobs)
         return replace(ticket, nodes=None, late=drawn)
 
+    def has_run(self, ticket: Ticket) -> bool:
+        """Whether the device has done a step's forward passes; does not wait."""
+        output: Any = ticket.output  # `jax.Array` does not declare the method
+        return bool(output.is_ready())
+
     def collect(self, ticket: Ticket) -> StepOutcome:
         """Wait for a step and read its results. In serving no other method but `late_drafts` blocks on or reads from
         the device."""

@@ -18,6 +18,10 @@ class StepRunner(Protocol):
         has such."""
         ...
 
+    def has_run(self, ticket: Any) -> bool:
+        """Whether the device has done a step's forward passes, before `draw`; does not wait."""
+        ...
+
     def draw(self, ticket: Any, late: LateDraw) -> Any:
         """Draw the tokens of a step's late rows; once, before it is collected and before the next step is submitted.
         Returns the ticket from now on."""

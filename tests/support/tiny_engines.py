@@ -114,9 +114,13 @@ class FixedRounds:
     """Replaces `MultiStepBudget` and `HiddenRounds` with a constant number of rounds."""
 
     def __init__(self, num_rounds: int):
-        self.num_rounds, self.beside_late = num_rounds, self
+        self.num_rounds = num_rounds
 
-    def observe(self, num_rounds: int, step_s: float, waited_s: float = 0.0) -> None:
+    @property
+    def beside_late(self) -> "FixedRounds":
+        return self
+
+    def observe(self, num_rounds: int, device_s: float = 0.0, *, is_hidden: bool = True) -> None:
         pass
 
 

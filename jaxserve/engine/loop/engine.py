@@ -140,7 +140,11 @@ class Engine:
         """
         if self._steps and len((step := self._steps[0]).plan.late_rows) and not step.is_drawn:
             drafts = self.runner.late_drafts(step.ticket) if step.plan.has_late_drafts else None
-            step.ticket = self.runner.draw(step.ticket, self.scheduler.late_draw(step.plan, drafts))
+            late = self.scheduler.late_draw(step.plan, drafts)
+            if step.plan.bucket.is_decode and step.moments.submitted_s < self._collected_s:
+                num_rounds = int(step.plan.max_tokens.max())
+                self.multi_step.beside_late.observe(num_rounds, is_hidden=self.runner.has_run(step.ticket))
+            step.ticket = self.runner.draw(step.ticket, late)
             step.is_drawn = True
 
     def _finish_step(self) -> TokenDeltas:
@@ -153,9 +157,6 @@ class Engine:
         moments.previous_s, self._collected_s = self._collected_s, time.monotonic()
         moments.collected_s = self._collected_s
         self.multi_step.observe(outcome.num_rounds, moments.device_s)
-        if step.plan.bucket.is_decode and len(step.plan.late_rows) and moments.is_overlapped:
-            waited_s = moments.collected_s - moments.collecting_s
-            self.multi_step.beside_late.observe(outcome.num_rounds, moments.device_s, waited_s)
         deltas = self.scheduler.commit(step.plan, outcome)
         self.scheduler.observe(step.plan, outcome, moments.device_s)
         self._steps.popleft()

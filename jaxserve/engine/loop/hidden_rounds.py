@@ -8,10 +8,9 @@ nothing, and further ones delay it:
     host   | commit the step before, masks |
 """
 
-MOST_WAIT = 0.1  # of a step, in which the host waits for the device
-TRIAL_STEPS = 32
-"""Steps without such a wait after which one more round is tried, since a device that waits does not say for how long.
-One that is too much delays late rows by less than its own time: 3 % of theirs, where a step has one round."""
+TRIAL_STEPS = 64
+"""Steps after which one more round is tried, where the last trial has delayed late rows: a device that waits does not
+say for how long. As the next step is planned by then, two steps are longer by a round: 3 % of the time at most."""
 
 
 class HiddenRounds:
@@ -20,22 +19,24 @@ class HiddenRounds:
     def __init__(self, max_rounds: int):
         self._max_rounds = max_rounds
         self._num_rounds = 1
-        self._num_hidden, self._pause = 0, 1  # steps since the last change, and how many are to pass before a trial
+        self._num_hidden, self._num_exposed = 0, 0  # steps of so many rounds, one after the other
+        self._pause = 1  # how many hidden ones are to pass before a trial
 
     @property
     def num_rounds(self) -> int:
         """Rounds for the next step with late rows."""
         return self._num_rounds
 
-    def observe(self, num_rounds: int, step_s: float, waited_s: float) -> None:
-        """Record a step that began before the one before it was collected, and was collected `step_s` seconds after it;
-        the host waited for it during `waited_s` of these."""
-        if waited_s > MOST_WAIT * step_s:
-            fitting = int(num_rounds * (1 - waited_s / step_s))
-            self._num_rounds = max(1, min(self._num_rounds, fitting))
-            self._num_hidden, self._pause = 0, TRIAL_STEPS
+    def observe(self, num_rounds: int, *, is_hidden: bool) -> None:
+        """Record a step of `num_rounds` rounds. is_hidden: the device had done them when the host was ready."""
+        if num_rounds > self._num_rounds:  # planned before the number was lowered
             return
-        self._num_hidden += 1
-        if self._num_hidden >= self._pause and num_rounds >= self._num_rounds:
+        if not is_hidden:
+            self._num_rounds = max(1, num_rounds - 2**self._num_exposed)
+            self._num_hidden, self._num_exposed, self._pause = 0, self._num_exposed + 1, TRIAL_STEPS
+            return
+        self._num_exposed = 0
+        self._num_hidden += num_rounds == self._num_rounds  # its rows may need fewer
+        if self._num_hidden >= self._pause:
             self._num_rounds = min(self._num_rounds + 1, self._max_rounds)
             self._num_hidden, self._pause = 0, 1

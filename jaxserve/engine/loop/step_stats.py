@@ -33,11 +33,6 @@ class StepMoments:
     """When the step before was collected."""
 
     @property
-    def is_overlapped(self) -> bool:
-        """Whether it was submitted before the step before was collected."""
-        return self.submitted_s < self.previous_s
-
-    @property
     def device_s(self) -> float:
         """Seconds that the step occupied the device, as the host sees it: an overlap belongs to the earlier step."""
         return self.collected_s - max(self.submitted_s, self.previous_s)

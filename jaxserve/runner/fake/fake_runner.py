@@ -168,6 +168,10 @@ class FakeRunner:
             case CachedPrefix() | EarlierTokens():
                 pass  # counts and histories are those of the prefixes; drafts are random
 
+    def has_run(self, ticket: int) -> bool:
+        """Steps run when they are submitted."""
+        return True
+
     def collect(self, ticket: int) -> StepOutcome:
         plan, outcome = self._in_flight.pop(0)
         _check(plan.step_id == ticket, f"step {plan.step_id} must be collected before step {ticket}")

@@ -31,15 +31,18 @@ class RandomRounds:
     """Replaces `MultiStepBudget` and `HiddenRounds`: one round, several, or the most, at random."""
 
     def __init__(self, seed: int):
-        self._random, self.beside_late = np.random.default_rng(seed), self
+        self._random = np.random.default_rng(seed)
 
     @property
     def num_rounds(self) -> int:
         return int(self._random.choice([1, 2, 5, MAX_ROUNDS]))
 
-    def observe(self, num_rounds: int, step_s: float, waited_s: float = 0.0) -> None:
+    @property
+    def beside_late(self) -> "RandomRounds":
+        return self
+
+    def observe(self, num_rounds: int, device_s: float = 0.0, *, is_hidden: bool = True) -> None:
         assert num_rounds >= 1
-        assert step_s >= waited_s
 
 
 class RandomDrafts:

@@ -84,6 +84,9 @@ class Watch:
             waits_for_token = pending == 0 and slot_table.is_beam[slot]
             assert will_end or waits_for_token or (pending > 1 and is_full), "a running sequence got no token"
 
+    def has_run(self, ticket: int) -> bool:
+        return self.runner.has_run(ticket)
+
     def late_drafts(self, ticket: int) -> list[list[int]]:
         return self.runner.late_drafts(ticket)
 

@@ -16,6 +16,9 @@ class Trace:
     def submit(self, plan):
         return self._call("submit", plan.step_id, plan)
 
+    def has_run(self, ticket):
+        return self.runner.has_run(ticket)
+
     def draw(self, ticket, late):
         self.calls.append(("draw", ticket))
         return self.runner.draw(ticket, late)
