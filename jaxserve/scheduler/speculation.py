@@ -80,12 +80,17 @@ class Speculation:
         self._since_rival = np.zeros(num_proposers, int)
 
     def choose(
-        self, slot_table: SlotTable, slots: np.ndarray, decode: Bucket, verify: Sequence[Bucket]
+        self,
+        slot_table: SlotTable,
+        slots: np.ndarray,
+        may_draft: np.ndarray,
+        decode: Bucket,
+        verify: Sequence[Bucket],
     ) -> DraftPlan | None:
         """How these slots draft in the next step; None where decoding is faster.
 
-        verify: the buckets that have room, narrow ones first. Decoding is measured first: drafts that always seem to
-        pay would never be compared with it.
+        may_draft: bool[S]. verify: the buckets that have room, narrow ones first. Decoding is measured first: drafts
+        that always seem to pay would never be compared with it.
         """
         self._forget_others(slot_table, slots)
         if not verify or not self._times.is_known(decode):
@@ -97,7 +102,6 @@ class Speculation:
             for bucket, slowdown in zip(verify, self._times.slowdowns(decode, verify, proposer), strict=True)
         ]
         self._drop_losses(slots)
-        may_draft = slot_table.may_draft[slots]
         for tried in self._due_trials():
             is_tried = may_draft & ~self._has_gained[tried, slots]
             has_rival = self._since_rival[tried] >= RIVAL_PAUSE

@@ -26,8 +26,7 @@ class AlwaysDraft(Speculation):
 
     num_steps = 0
 
-    def choose(self, slot_table, slots, decode, verify) -> DraftPlan | None:
-        may_draft = slot_table.may_draft[slots]
+    def choose(self, slot_table, slots, may_draft, decode, verify) -> DraftPlan | None:
         if not verify or not may_draft.any():
             return None
         self.num_steps += 1
@@ -42,8 +41,8 @@ class AlwaysDraft(Speculation):
 class DraftInTurns(AlwaysDraft):
     """Every other step decodes."""
 
-    def choose(self, slot_table, slots, decode, verify) -> DraftPlan | None:
-        plan = super().choose(slot_table, slots, decode, verify)
+    def choose(self, slot_table, slots, may_draft, decode, verify) -> DraftPlan | None:
+        plan = super().choose(slot_table, slots, may_draft, decode, verify)
         return plan if self.num_steps % 2 else None
 
 

@@ -87,16 +87,20 @@ def _by_slot(drafts: DraftPlan, decodes: np.ndarray, num_slots: int) -> SlotDraf
 
 
 def _plan_drafts(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> DraftPlan | None:
-    """None where decoding is faster, and where some rows still read their prompts, or forced tokens."""
+    """None where decoding is faster, and where some rows still read their prompts. Forced rows do not draft: their next
+    token is known."""
     slot_table = state.slot_table
-    if state.speculation is None or rows.slots or len(rows.forced):
+    if state.speculation is None or rows.slots:
         return None
     if (slot_table.num_scheduled[decodes] < slot_table.prompt_len[decodes]).any():
         return None
     width = table_width(state, decodes, slot_table.num_scheduled[decodes] + 1)
     decode = buckets.fit(len(decodes), len(decodes), width, is_decode=True)
     verify = buckets.fit_verify(len(decodes), int(slot_table.page_tables[0].shape[1]))
-    return state.speculation.choose(slot_table, decodes, decode, verify)
+    may_draft = slot_table.may_draft[decodes]
+    if len(rows.forced):
+        may_draft &= ~np.isin(decodes, rows.forced)
+    return state.speculation.choose(slot_table, decodes, may_draft, decode, verify)
 
 
 def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bool:

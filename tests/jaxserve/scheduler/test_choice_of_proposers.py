@@ -22,14 +22,15 @@ class Run:
         self.num_rows = self.acceptance.shape[1]
         self.slots, self.random = np.arange(self.num_rows), np.random.default_rng(seed)
         self.speculation = Speculation(self.num_rows, [int, int])
-        self.table = SimpleNamespace(epoch=np.zeros(self.num_rows, np.int32), may_draft=np.ones(self.num_rows, bool))
+        self.table = SimpleNamespace(epoch=np.zeros(self.num_rows, np.int32))
         self.num_tokens, self.time, self.chosen = 0, 0.0, np.zeros((3, self.num_rows), int)
         for seconds_of_step in (1000.0, 1.0, 1000.0):  # the first step may have compiled its bucket, the last the next
             self._observe(DECODE, None, np.zeros(self.num_rows, int), seconds_of_step)
 
     def step(self, static: int | None = -1) -> None:
         """static: the proposer of all rows, None: no drafts; by default it is chosen."""
-        plan = self.speculation.choose(self.table, self.slots, DECODE, (VERIFY,)) if static == -1 else None
+        may_draft = np.ones(self.num_rows, bool)
+        plan = self.speculation.choose(self.table, self.slots, may_draft, DECODE, (VERIFY,)) if static == -1 else None
         if static != -1 and static is not None:
             most, proposers = np.full(self.num_rows, 5), np.full(self.num_rows, static)
         elif plan is not None:

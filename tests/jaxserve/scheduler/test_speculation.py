@@ -26,10 +26,7 @@ class Rows:
         self.speculation = Speculation(num_rows, [lambda count: min(count, depth)])
         self.num_rows, self.times, self.verify = num_rows, times, verify
         self.slots, self.samples = np.arange(num_rows), np.ones(num_rows, bool)
-        self.table = SimpleNamespace(
-            epoch=np.zeros(num_rows, np.int32),
-            may_draft=np.ones(num_rows, bool),
-        )
+        self.table, self.may_draft = SimpleNamespace(epoch=np.zeros(num_rows, np.int32)), np.ones(num_rows, bool)
         for seconds in (1000.0, 1.0, 1000.0):  # the first step may have compiled its bucket, the last the next step's
             self.observe(SimpleNamespace(bucket=DECODE), StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
 
@@ -37,7 +34,7 @@ class Rows:
         self.speculation.observe(plan, outcome, seconds)
 
     def choose(self):
-        return self.speculation.choose(self.table, self.slots, DECODE, self.verify)
+        return self.speculation.choose(self.table, self.slots, self.may_draft, DECODE, self.verify)
 
     def step(self, accepted: list[int]) -> list[int]:
         """One pass, in which rows accept so many drafts if they have as many; returns the most that they might have."""
@@ -128,7 +125,7 @@ def test_a_new_sequence_in_a_slot_begins_anew():
 
 def test_rows_that_the_host_must_see_do_not_draft():
     rows = Rows()
-    rows.table.may_draft[2] = False
+    rows.may_draft[2] = False
     assert rows.step([3] * 4) == [7, 7, 0, 7]
 
 
@@ -184,5 +181,5 @@ def test_a_decode_bucket_of_another_size_is_measured_too():
     rows = Rows()
     for _ in range(3):
         rows.step([2] * 4)
-    assert rows.speculation.choose(rows.table, rows.slots[:2], Bucket(2, 2, 8), (WIDE,)) is None
+    assert rows.speculation.choose(rows.table, rows.slots[:2], rows.may_draft[:2], Bucket(2, 2, 8), (WIDE,)) is None
     assert rows.choose() is not None

@@ -51,12 +51,12 @@ class RandomDrafts:
     def __init__(self, seed: int):
         self._random = np.random.default_rng(seed)
 
-    def choose(self, slot_table, slots, decode, verify) -> DraftPlan | None:
+    def choose(self, slot_table, slots, may_draft, decode, verify) -> DraftPlan | None:
         if not verify or self._random.random() < 0.2:
             return None
         bucket = verify[self._random.integers(len(verify))]
         drafts = self._random.integers(0, bucket.max_drafts + 1, len(slots))
-        max_drafts = np.where(slot_table.may_draft[slots], drafts, 0).astype(np.int32)
+        max_drafts = np.where(may_draft, drafts, 0).astype(np.int32)
         proposers = self._random.integers(0, 2, len(slots)).astype(np.int32)
         return DraftPlan(bucket, max_drafts, bool(self._random.integers(2)), proposers) if max_drafts.any() else None
 

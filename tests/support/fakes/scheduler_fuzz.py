@@ -169,6 +169,7 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
         assert min(scheduler.state.forced_chunks.chosen) > 0 or habits == "storm"
         assert matchers.num_failed > 0 or "ample" not in pool
         assert min(matchers.num_legal, matchers.num_illegal) > 0 or "drafts" not in pool or habits == "storm"
+        assert watch.num_beside_forced > 0 or "drafts" not in pool
     if "adapters" in pool:
         _check_adapters(done)
         assert scheduler.state.adapters.gate._source.num_crowded > 0 or habits == "quiet" or "small" not in pool
