@@ -243,7 +243,7 @@ class Scheduler:
         if rows.new_slots:  # may include slots that decoding sequences have just lost
             decodes = decodes[~np.isin(decodes, rows.new_slots)]
         if len(rows.forced):
-            decodes = lengthen_forced(state, self._buckets, decodes, rows)
+            decodes = lengthen_forced(state, self._buckets, decodes, rows, has_rounds=beside_late > 1)
         if not len(decodes) and not rows.slots:
             return None
         rounds = plan_rounds(state, self._buckets, decodes, rows, max_rounds, beside_late)

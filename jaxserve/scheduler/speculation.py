@@ -118,7 +118,10 @@ class Speculation:
             return
         drafting = plan.max_drafts > 0 if plan.bucket.is_verify else np.zeros(0, np.bool_)
         slowest = int(plan.proposers[drafting].max()) if drafting.any() else 0
-        self._times.observe(plan.bucket, device_s / max(1, outcome.num_rounds), self._decode, slowest)
+        num_passes = max(1, outcome.num_rounds)
+        if plan.bucket.is_decode and len(plan.late_rows):  # which draw one token each, and others perhaps several
+            num_passes = plan.max_tokens.mean()
+        self._times.observe(plan.bucket, device_s / num_passes, self._decode, slowest)
         self._since_trial += outcome.num_rounds
         self._since_rival += outcome.num_rounds
         if outcome.drafts is None:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from jaxserve import LLM, SamplingParams
+from jaxserve.core.buckets import Bucket
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.build.adapter_reading import max_adapter_pages
 from jaxserve.engine.inputs.prompt import Prompt
@@ -120,7 +121,10 @@ class FixedRounds:
     def beside_late(self) -> "FixedRounds":
         return self
 
-    def observe(self, num_rounds: int, device_s: float = 0.0, *, is_hidden: bool = True) -> None:
+    def plan(self, bucket: Bucket) -> None:
+        pass
+
+    def observe(self, *_: object, **__: object) -> None:
         pass
 
 

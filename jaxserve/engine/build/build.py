@@ -149,7 +149,14 @@ def assemble(
         max_loras=config.max_loras if adapters is not None else 0,
         max_adapter_pages=max_adapter_pages(programs),
     )
-    engine = Engine(scheduler, runner, max_rounds=spec.buckets.max_rounds, is_overlapped=config.async_scheduling)
+    max_rounds, is_on_gpu = spec.buckets.max_rounds, programs.settings.model.mesh.devices.flat[0].platform == "gpu"
+    engine = Engine(
+        scheduler,
+        runner,
+        max_rounds=max_rounds,
+        max_hidden_rounds=1 if is_on_gpu else max_rounds,  # a GPU's host waits before each round: none is hidden
+        is_overlapped=config.async_scheduling,
+    )
     input_processor = InputProcessor(
         tokenizer=text.tokenizer,
         eos_ids=eos_ids(model, text.tokenizer, text.generation_config),

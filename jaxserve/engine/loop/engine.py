@@ -36,7 +36,8 @@ class Engine:
     finish reason "error", the call raises `EngineDeadError`, and so does every later one. An interrupt (Ctrl-C) leaves
     the engine usable: planned steps stay queued until they are committed.
 
-    max_rounds: most tokens that a row may draw in one step while the queue is empty. is_overlapped: a step is planned
+    max_rounds: most tokens that a row may draw in one step while the queue is empty. max_hidden_rounds: the same beside
+    late rows. is_overlapped: a step is planned
     while the one before runs; otherwise after its commit. The tokens do not depend on either. clock: in seconds, by
     which requests arrive and become late. observer: called with the record of each step once it is committed; None
     costs nothing but reading the clock.
@@ -48,12 +49,13 @@ class Engine:
         runner: StepRunner,
         *,
         max_rounds: int = 1,
+        max_hidden_rounds: int = 1,
         is_overlapped: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.scheduler, self.clock = scheduler, clock
         self.runner = runner
-        self.multi_step = MultiStepBudget(max_rounds)
+        self.multi_step = MultiStepBudget(max_rounds, max_hidden_rounds)
         self.observer: Observer | None = None
         self.is_overlapped = is_overlapped
         self._steps: deque[_Step] = deque()
@@ -119,6 +121,7 @@ class Engine:
         planning_s = time.monotonic()
         plan = self.scheduler.schedule(self.multi_step.num_rounds, self.multi_step.beside_late.num_rounds)
         if plan is not None:
+            self.multi_step.beside_late.plan(plan.bucket)
             self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
             self._submit(self._steps[-1])
             if len(self._steps) == 1:
@@ -142,8 +145,8 @@ class Engine:
             drafts = self.runner.late_drafts(step.ticket) if step.plan.has_late_drafts else None
             late = self.scheduler.late_draw(step.plan, drafts)
             if step.plan.bucket.is_decode and step.moments.submitted_s < self._collected_s:
-                num_rounds = int(step.plan.max_tokens.max())
-                self.multi_step.beside_late.observe(num_rounds, is_hidden=self.runner.has_run(step.ticket))
+                is_hidden = self.runner.has_run(step.ticket)
+                self.multi_step.beside_late.observe(step.plan.bucket, step.plan.num_rounds, is_hidden=is_hidden)
             step.ticket = self.runner.draw(step.ticket, late)
             step.is_drawn = True
 

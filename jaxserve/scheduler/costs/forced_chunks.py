@@ -42,9 +42,10 @@ class ForcedChunks:
         return True
 
     def observe(self, plan: StepPlan, num_rounds: int, device_s: float) -> None:
-        """Record a step of `num_rounds` rounds that occupied the device for `device_s` seconds."""
+        """Record a step of `num_rounds` rounds that occupied the device for `device_s` seconds; several say nothing of
+        one."""
         decode, bucket = self._chosen.pop(plan.step_id, (None, plan.bucket))
-        if plan.bucket.is_decode:  # also where chunks were chosen, and found no pages
+        if plan.bucket.only_decodes:  # also where chunks were chosen, and found no pages
             decode, bucket = None, plan.bucket
-        if decode is not None or (bucket.is_decode and len(plan.late_rows)):
-            self._times.observe(bucket, device_s / max(1, num_rounds), decode)
+        if num_rounds <= 1 and (decode is not None or (bucket.is_decode and len(plan.late_rows))):
+            self._times.observe(bucket, device_s, decode)

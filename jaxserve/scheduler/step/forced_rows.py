@@ -25,14 +25,21 @@ def forced_rows(state: SchedulerState) -> np.ndarray:
     return np.flatnonzero(is_forced & (slot_table.num_scheduled >= slot_table.prompt_len))
 
 
-def lengthen_forced(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> np.ndarray:
+def lengthen_forced(
+    state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, *, has_rounds: bool
+) -> np.ndarray:
     """Give forced rows more of their tokens where that is worth it; returns the decode rows that are left.
 
-    decodes: slots of all rows of one token that `rows` does not contain.
+    decodes: slots of all rows of one token that `rows` does not contain. has_rounds: without chunks, those among them
+    without a grammar draw several tokens.
     """
     forced = decodes[np.isin(decodes, rows.forced)]
-    if not len(forced) or not (rows.slots or _has_gain(state, buckets, decodes, forced, rows)):
+    if not len(forced):
         return decodes
+    if not rows.slots:
+        is_less = has_rounds and not state.slot_table.has_grammar[decodes].all()
+        if is_less or not _has_gain(state, buckets, decodes, forced, rows):
+            return decodes
     longer = [slot for slot in forced.tolist() if lengthen(state, rows, slot)]
     return decodes[~np.isin(decodes, longer)]
 

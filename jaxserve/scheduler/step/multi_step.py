@@ -74,9 +74,9 @@ def plan_rounds(
             for i in np.flatnonzero(missing).tolist():
                 extend_table(state, int(decodes[i]), int(end_pages[i]))
             max_tokens[decodes] = counts
-            return Rounds(
-                num_rounds, max_tokens, None if drafts is None else _by_slot(drafts, decodes, len(max_tokens))
-            )
+            if drafts is None:
+                return Rounds(int(counts.max()), max_tokens)
+            return Rounds(num_rounds, max_tokens, _by_slot(drafts, decodes, len(max_tokens)))
     return ONE_ROUND
 
 
@@ -87,8 +87,9 @@ def _by_slot(drafts: DraftPlan, decodes: np.ndarray, num_slots: int) -> SlotDraf
 
 
 def _plan_drafts(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> DraftPlan | None:
-    """None where decoding is faster, and where some rows still read their prompts. Forced rows do not draft: their next
-    token is known."""
+    """None where decoding is faster, and where some rows read chunks of prompts or of forced tokens. Rows that compute
+    one forced token do not draft: their next one is known.
+    """
     slot_table = state.slot_table
     if state.speculation is None or rows.slots:
         return None

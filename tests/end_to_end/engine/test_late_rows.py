@@ -92,7 +92,7 @@ def test_a_slow_host_leaves_time_for_rounds_of_other_rows(words, expected):
     llm = tiny_engine("llama3")
     scheduler = llm.parts.engine.scheduler
     with driven(llm, 1, is_overlapped=True) as rounds:
-        llm.parts.engine.multi_step = MultiStepBudget(MAX_ROUNDS)
+        llm.parts.engine.multi_step = MultiStepBudget(MAX_ROUNDS, MAX_ROUNDS)
         late_draw = scheduler.late_draw
 
         def slow(*args):
@@ -101,12 +101,12 @@ def test_a_slow_host_leaves_time_for_rounds_of_other_rows(words, expected):
 
         with patch.object(scheduler, "late_draw", slow):
             sequences = [
-                submit(llm, goldens("llama3")[0].prompt, SamplingParams(max_tokens=90, ignore_eos=True), **bans)
+                submit(llm, goldens("llama3")[0].prompt, SamplingParams(max_tokens=30, ignore_eos=True), **bans)
                 for bans in ({"bad_words": words[1]}, {})
             ]
             drain(llm)
     assert max(rounds) > 2
-    assert [len(sequence.token_ids) for sequence in sequences] == [90, 90]
+    assert [len(sequence.token_ids) for sequence in sequences] == [30, 30]
 
 
 def test_control_with_the_bans_of_the_token_before_texts_differ(words, expected):

@@ -53,6 +53,7 @@ class Run:
         zeros = np.zeros(self.num_rows, np.int32)
         plan = SimpleNamespace(
             bucket=bucket,
+            late_rows=(),
             slots=self.slots,
             epochs=self.table.epoch.copy(),
             max_drafts=zeros if most is None else most,

@@ -28,7 +28,7 @@ class Rows:
         self.slots, self.samples = np.arange(num_rows), np.ones(num_rows, bool)
         self.table, self.may_draft = SimpleNamespace(epoch=np.zeros(num_rows, np.int32)), np.ones(num_rows, bool)
         for seconds in (1000.0, 1.0, 1000.0):  # the first step may have compiled its bucket, the last the next step's
-            self.observe(SimpleNamespace(bucket=DECODE), StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
+            self.observe(SimpleNamespace(bucket=DECODE, late_rows=()), StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
 
     def observe(self, plan, outcome: StepOutcome, seconds: float) -> None:
         self.speculation.observe(plan, outcome, seconds)
@@ -44,6 +44,7 @@ class Rows:
         found = np.minimum(accepted, most).astype(np.int32)
         plan = SimpleNamespace(
             bucket=bucket,
+            late_rows=(),
             slots=self.slots,
             epochs=self.table.epoch.copy(),
             max_drafts=most,

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from jaxserve.core.buckets import MAX_ROUNDS
+from jaxserve.core.buckets import MAX_ROUNDS, Bucket
 from jaxserve.core.options.lora_request import Adapter, AdapterFailure
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.sequence import Sequence
@@ -41,8 +41,11 @@ class RandomRounds:
     def beside_late(self) -> "RandomRounds":
         return self
 
-    def observe(self, num_rounds: int, device_s: float = 0.0, *, is_hidden: bool = True) -> None:
-        assert num_rounds >= 1
+    def plan(self, bucket: Bucket) -> None:
+        assert bucket.num_rows
+
+    def observe(self, *_: object, **__: object) -> None:
+        """Nothing is learned."""
 
 
 class RandomDrafts:

@@ -33,9 +33,8 @@ class Watch:
         self.running: set[Sequence] = set()  # with the last plan
         self.in_flight: list[tuple[StepPlan, np.ndarray]] = []  # plans, and what they may write: page, slot, end
         self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
-        self.num_drafts = self.num_accepted = self.num_drops = self.num_late = self.num_beside_late = (
-            self.num_beside_forced
-        ) = 0
+        self.num_drafts = self.num_accepted = self.num_drops = self.num_late = 0
+        self.num_beside_late = self.num_beside_forced = 0
         engine.runner = self
 
     def submit(self, plan: StepPlan) -> int:

@@ -3,6 +3,7 @@
 import pytest
 
 from jaxserve.core.errors import EngineDeadError, RequestError
+from jaxserve.engine.loop.multi_step_budget import MultiStepBudget
 from jaxserve.runner.fake.fake_model import FakeModel
 from tests.support.fakes.fake_engine import make_engine, make_request, naive
 
@@ -48,6 +49,21 @@ def test_late_rows_draw_when_the_step_before_is_collected():
     assert sum(len(deltas) for deltas in engine.drain()) == 3
     first, second, third = ([(name, step) for name in ("submit", "draw", "collect")] for step in range(3))
     assert trace.calls == [first[0], second[0], first[2], second[1], third[0], second[2], third[1], third[2]]
+
+
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_rounds_beside_a_late_row_grow_while_the_device_waits_for_the_host(is_hidden):
+    engine = make_engine()
+    engine.multi_step, rounds = MultiStepBudget(16, 16), []
+    engine.runner = runner = Trace(engine.runner)
+    runner.has_run = lambda ticket: is_hidden
+    submit = runner.submit
+    runner.submit = lambda plan: rounds.append(plan.num_rounds) or submit(plan)
+    for request in (make_request("late", 4, 8, bad_words=((1, 2),)), make_request("a", 4, 40)):
+        engine.add(request)
+    for _ in range(8):
+        engine.step()
+    assert rounds == ([1, 1, 2, 3, 4, 5, 6, 7] if is_hidden else [1] * 8)
 
 
 def test_deltas_add_up_to_the_sequences():
