@@ -37,10 +37,9 @@ class Engine:
     the engine usable: planned steps stay queued until they are committed.
 
     max_rounds: most tokens that a row may draw in one step while the queue is empty. max_hidden_rounds: the same beside
-    late rows. is_overlapped: a step is planned
-    while the one before runs; otherwise after its commit. The tokens do not depend on either. clock: in seconds, by
-    which requests arrive and become late. observer: called with the record of each step once it is committed; None
-    costs nothing but reading the clock.
+    late rows. is_overlapped: a step is planned while the one before runs; otherwise after its commit. The tokens do not
+    depend on any of these. clock: in seconds, by which requests arrive and become late. observer: called with the
+    record of each step once it is committed; None costs nothing but reading the clock.
     """
 
     def __init__(

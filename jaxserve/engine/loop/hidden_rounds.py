@@ -47,12 +47,13 @@ class HiddenRounds:
         self._planned = bucket if bucket.is_decode else None
 
     def observe(self, bucket: Bucket, num_rounds: int, *, is_hidden: bool) -> None:
-        """Record a step with late rows. is_hidden: the device had done its rounds when the host was ready."""
+        """Record a step with late rows, which may have had the number of another bucket. is_hidden: the device had done
+        its rounds when the host was ready."""
         if self._max_rounds == 1:
             return
         rounds = self._by_bucket[bucket]
         if not is_hidden:
-            rounds.count = max(1, num_rounds - 2 ** min(rounds.num_exposed, 3))
+            rounds.count = max(1, min(rounds.count, num_rounds - 2 ** min(rounds.num_exposed, 3)))
             rounds.num_hidden, rounds.num_exposed, rounds.pause = 0, rounds.num_exposed + 1, TRIAL_STEPS
             return
         rounds.num_exposed = 0

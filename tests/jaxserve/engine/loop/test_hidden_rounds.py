@@ -54,6 +54,7 @@ def test_each_bucket_has_its_number_and_begins_with_one_round():
         device.step(20, 2)
     found = device.rounds.num_rounds
     device.rounds.plan(OTHER)
+    device.rounds.observe(OTHER, found, is_hidden=False)  # it was planned with the number of the bucket before
     assert device.rounds.num_rounds == 1
     device.rounds.plan(MIXED)
     assert device.rounds.num_rounds == 1
