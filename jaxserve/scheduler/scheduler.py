@@ -212,20 +212,20 @@ class Scheduler:
             end_sequence(self.state, sequence, "error", reason)
         return late + [sequence for sequence, _ in failed]
 
-    def schedule(self, max_rounds: int = 1, beside_late: int = 1) -> StepPlan | None:
+    def schedule(self, max_rounds: int = 1, max_hidden_rounds: int = 1) -> StepPlan | None:
         """Decide the next step: decode rows, chunks of running prompts, first chunks of waiting ones.
 
         Returns None if nothing can run. While no sequence waits, each row draws up to `max_rounds` tokens before the
-        step returns; where rows draw late, these draw one, and the others up to `beside_late`.
+        step returns; where rows draw late, these draw one, and the others up to `max_hidden_rounds`.
         """
         if self.num_in_flight > 1:
             raise RuntimeError("two steps are in flight: commit the older one before planning another")
-        plan = self._plan(max_rounds, beside_late)
+        plan = self._plan(max_rounds, max_hidden_rounds)
         while plan is None and preempt_paused_beam(self.state):
-            plan = self._plan(max_rounds, beside_late)
+            plan = self._plan(max_rounds, max_hidden_rounds)
         return plan
 
-    def _plan(self, max_rounds: int, beside_late: int) -> StepPlan | None:
+    def _plan(self, max_rounds: int, max_hidden_rounds: int) -> StepPlan | None:
         state = self.state
         rows = StepRows(state.limits.max_num_batched_tokens)
         make_drops(state)
@@ -243,10 +243,10 @@ class Scheduler:
         if rows.new_slots:  # may include slots that decoding sequences have just lost
             decodes = decodes[~np.isin(decodes, rows.new_slots)]
         if len(rows.forced):
-            decodes = lengthen_forced(state, self._buckets, decodes, rows, has_rounds=beside_late > 1)
+            decodes = lengthen_forced(state, self._buckets, decodes, rows, has_rounds=max_hidden_rounds > 1)
         if not len(decodes) and not rows.slots:
             return None
-        rounds = plan_rounds(state, self._buckets, decodes, rows, max_rounds, beside_late)
+        rounds = plan_rounds(state, self._buckets, decodes, rows, max_rounds, max_hidden_rounds)
         return build_plan(state, self._buckets, decodes, rows, rounds)
 
     def commit(self, plan: StepPlan, outcome: StepOutcome) -> TokenDeltas:

@@ -118,7 +118,7 @@ class FixedRounds:
         self.num_rounds = num_rounds
 
     @property
-    def beside_late(self) -> "FixedRounds":
+    def hidden(self) -> "FixedRounds":
         return self
 
     def plan(self, bucket: Bucket) -> None:

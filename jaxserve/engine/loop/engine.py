@@ -36,10 +36,10 @@ class Engine:
     finish reason "error", the call raises `EngineDeadError`, and so does every later one. An interrupt (Ctrl-C) leaves
     the engine usable: planned steps stay queued until they are committed.
 
-    max_rounds: most tokens that a row may draw in one step while the queue is empty. max_hidden_rounds: the same beside
-    late rows. is_overlapped: a step is planned while the one before runs; otherwise after its commit. The tokens do not
-    depend on any of these. clock: in seconds, by which requests arrive and become late. observer: called with the
-    record of each step once it is committed; None costs nothing but reading the clock.
+    max_rounds: most tokens that a row may draw in one step while the queue is empty. max_hidden_rounds: the same in
+    steps with late rows. is_overlapped: a step is planned while the one before runs; otherwise after its commit. The
+    tokens do not depend on any of these. clock: in seconds, by which requests arrive and become late. observer: called
+    with the record of each step once it is committed; None costs nothing but reading the clock.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class Engine:
 
     def _start_step(self) -> None:
         planning_s = time.monotonic()
-        plan = self.scheduler.schedule(self.multi_step.num_rounds, self.multi_step.beside_late.num_rounds)
+        plan = self.scheduler.schedule(self.multi_step.num_rounds, self.multi_step.hidden.num_rounds)
         if plan is not None:
-            self.multi_step.beside_late.plan(plan.bucket)
+            self.multi_step.hidden.plan(plan.bucket)
             self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
             self._submit(self._steps[-1])
             if len(self._steps) == 1:
@@ -145,7 +145,7 @@ class Engine:
             late = self.scheduler.late_draw(step.plan, drafts)
             if step.plan.bucket.is_decode and step.moments.submitted_s < self._collected_s:
                 is_hidden = self.runner.has_run(step.ticket)
-                self.multi_step.beside_late.observe(step.plan.bucket, step.plan.num_rounds, is_hidden=is_hidden)
+                self.multi_step.hidden.observe(step.plan.bucket, step.plan.num_rounds, is_hidden=is_hidden)
             step.ticket = self.runner.draw(step.ticket, late)
             step.is_drawn = True
 

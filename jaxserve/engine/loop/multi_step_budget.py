@@ -8,11 +8,11 @@ MAX_STEP_S = 0.05  # a new request waits for two steps at most, the one in fligh
 class MultiStepBudget:
     """Follows how long a round takes. While the queue is empty, the rows of one step resemble those of the next.
 
-    max_rounds: upper limit of rounds in a step. max_hidden_rounds: that of steps with late rows, see `beside_late`.
+    max_rounds: upper limit of rounds in a step. max_hidden_rounds: that of steps with late rows (`hidden`).
     """
 
     def __init__(self, max_rounds: int, max_hidden_rounds: int = 1):
-        self._max_rounds, self.beside_late = max_rounds, HiddenRounds(max_hidden_rounds)
+        self._max_rounds, self.hidden = max_rounds, HiddenRounds(max_hidden_rounds)
         self._round_s = MAX_STEP_S  # unknown yet: one round
 
     @property

@@ -40,17 +40,17 @@ def plan_rounds(
     decodes: np.ndarray,
     rows: StepRows,
     max_rounds: int,
-    beside_late: int,
+    max_hidden_rounds: int,
 ) -> Rounds:
     """One round unless every running sequence decodes and none waits; drafts where all rows decode.
 
     What a row draws is limited by idle pages: no sequence is preempted for more than its next token. A sequence takes
-    part in as many rounds as it needs; one that draws late in the first, beside up to `beside_late` rounds of others.
+    part in as many rounds as it needs; with late rows, which take part in the first, up to `max_hidden_rounds`.
     """
     slot_table, groups = state.slot_table, state.groups
     draws_late = slot_table.draws_late[decodes]
     if draws_late.any():
-        max_rounds = 1 if draws_late.all() else beside_late
+        max_rounds = 1 if draws_late.all() else max_hidden_rounds
     if max_rounds > 1 and not _are_alone(state, decodes, rows):
         max_rounds = 1
     drafts = _plan_drafts(state, buckets, decodes, rows)

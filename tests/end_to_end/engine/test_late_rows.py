@@ -71,21 +71,21 @@ def test_texts_do_not_depend_on_when_a_row_draws(options, words, expected, plain
 
 
 def test_other_rows_draw_several_tokens_in_steps_with_late_rows(words, expected):
-    llm, beside = tiny_engine("llama3"), []
+    llm, counts = tiny_engine("llama3"), []
     plan_step = llm.parts.engine.scheduler.schedule
 
     def schedule(*rounds):
         plan = plan_step(*rounds)
         if plan is not None and len(plan.late_rows) and plan.num_rounds > 1:
-            beside.append((set(plan.max_tokens.tolist()), set(plan.max_tokens[plan.late_rows].tolist())))
+            counts.append((set(plan.max_tokens.tolist()), set(plan.max_tokens[plan.late_rows].tolist())))
         return plan
 
     with patch.object(llm.parts.engine.scheduler, "schedule", schedule):
         tokens, logprobs, *_ = run(llm, words, is_overlapped=True, num_rounds=5)
     assert tokens == expected[0]
     np.testing.assert_allclose(logprobs, expected[1], atol=1e-5)
-    assert all(late == {1} and max(all_rows) > 1 for all_rows, late in beside)
-    assert len(beside) > 1
+    assert all(late == {1} and max(all_rows) > 1 for all_rows, late in counts)
+    assert len(counts) > 1
 
 
 def test_a_slow_host_leaves_time_for_rounds_of_other_rows(words, expected):

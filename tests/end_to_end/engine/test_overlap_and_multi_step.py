@@ -98,7 +98,7 @@ def test_every_pair_of_features_gives_the_same(family):
 
 
 @pytest.mark.parametrize("is_overlapped", [False, True])
-def test_a_row_that_must_see_its_tokens_draws_single_ones_beside_others_that_draw_several(is_overlapped):
+def test_a_row_that_must_see_its_tokens_draws_one_a_step_while_others_draw_several(is_overlapped):
     llm, golden = tiny_engine("llama3"), goldens("llama3")[0]
     words = (tuple(golden.greedy[3:5]),)
     with driven(llm, 1, is_overlapped=False):

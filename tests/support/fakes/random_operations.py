@@ -38,7 +38,7 @@ class RandomRounds:
         return int(self._random.choice([1, 2, 5, MAX_ROUNDS]))
 
     @property
-    def beside_late(self) -> "RandomRounds":
+    def hidden(self) -> "RandomRounds":
         return self
 
     def plan(self, bucket: Bucket) -> None:

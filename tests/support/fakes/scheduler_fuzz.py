@@ -169,7 +169,7 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
         assert min(scheduler.state.forced_chunks.chosen) > 0 or habits == "storm"
         assert matchers.num_failed > 0 or "ample" not in pool
         assert min(matchers.num_legal, matchers.num_illegal) > 0 or "drafts" not in pool or habits == "storm"
-        assert watch.num_beside_forced > 0 or "drafts" not in pool
+        assert watch.num_forced_with_drafts > 0 or "drafts" not in pool
     if "adapters" in pool:
         _check_adapters(done)
         assert scheduler.state.adapters.gate._source.num_crowded > 0 or habits == "quiet" or "small" not in pool
@@ -179,7 +179,7 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
         is_spared = "ample" in pool and "tenants" not in pool  # tenants are preempted for slots, too
         assert (scheduler.stats.num_preemptions == 0) == is_spared
     if habits == "quiet" and pool != "pages of one":  # there some sequence always waits for pages
-        assert watch.num_beside_late > 0 or "grammars" not in pool or "drafts" in pool
+        assert watch.num_hidden_steps > 0 or "grammars" not in pool or "drafts" in pool
         assert watch.num_rounds > watch.num_steps * (1.4 if "ample" in pool and "grammars, drafts" not in pool else 1)
 
 

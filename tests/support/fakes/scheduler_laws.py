@@ -34,7 +34,7 @@ class Watch:
         self.in_flight: list[tuple[StepPlan, np.ndarray]] = []  # plans, and what they may write: page, slot, end
         self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
         self.num_drafts = self.num_accepted = self.num_drops = self.num_late = 0
-        self.num_beside_late = self.num_beside_forced = 0
+        self.num_hidden_steps = self.num_forced_with_drafts = 0
         engine.runner = self
 
     def submit(self, plan: StepPlan) -> int:
@@ -50,8 +50,8 @@ class Watch:
         self.num_tokens += int(plan.max_computed.sum())
         self.num_steps += 1
         self.num_rounds += plan.num_rounds
-        self.num_beside_late += plan.num_rounds > 1 and len(plan.late_rows) > 0
-        self.num_beside_forced += plan.bucket.is_verify and not plan.samples.all()
+        self.num_hidden_steps += plan.num_rounds > 1 and len(plan.late_rows) > 0
+        self.num_forced_with_drafts += plan.bucket.is_verify and not plan.samples.all()
         self.in_flight.append((plan, self._written(plan)))
         self.check()
         running = {self.state.occupant(slot) for slot in np.flatnonzero(self.state.slot_table.is_running)}

@@ -52,7 +52,7 @@ def test_late_rows_draw_when_the_step_before_is_collected():
 
 
 @pytest.mark.parametrize("is_hidden", [True, False])
-def test_rounds_beside_a_late_row_grow_while_the_device_waits_for_the_host(is_hidden):
+def test_rounds_of_steps_with_a_late_row_grow_while_the_device_waits_for_the_host(is_hidden):
     engine = make_engine()
     engine.multi_step, rounds = MultiStepBudget(16, 16), []
     engine.runner = runner = Trace(engine.runner)

@@ -1,4 +1,4 @@
-"""Rounds beside late rows on a simulated device: those that fit in the time in which it would wait for the host."""
+"""Rounds in steps with late rows on a simulated device: those that fit in its waits for the host."""
 
 import pytest
 

@@ -60,16 +60,16 @@ def test_one_token_a_step_while_another_sequence_needs_the_next(other):
     assert plan.max_tokens.tolist() == [1] * plan.num_rows
 
 
-@pytest.mark.parametrize(("beside_late", "expected"), [(1, {"a": 1, "late": 1}), (4, {"a": 4, "late": 1})])
-def test_beside_a_row_that_must_see_its_tokens_others_draw_as_many_as_are_allowed_there(beside_late, expected):
+@pytest.mark.parametrize(("max_hidden_rounds", "expected"), [(1, {"a": 1, "late": 1}), (4, {"a": 4, "late": 1})])
+def test_others_draw_several_tokens_while_a_row_that_must_see_its_tokens_draws_one(max_hidden_rounds, expected):
     scheduler = make_scheduler()
     driver, sequences = decoding(scheduler, make_request("a", 4, 20), make_request("late", 4, 20, bad_words=((1, 2),)))
-    first, second = (scheduler.schedule(max_rounds=8, beside_late=beside_late) for _ in range(2))
+    first, second = (scheduler.schedule(max_rounds=8, max_hidden_rounds=max_hidden_rounds) for _ in range(2))
     for plan in (first, second):
         names = [scheduler.state.occupant(slot).request.request_id for slot in plan.slots.tolist()]
         assert dict(zip(names, plan.max_tokens.tolist(), strict=True)) == expected
     late = [names[row] for row in second.late_rows.tolist()]
-    assert late == (["late"] if beside_late > 1 else names), "with one token each all draw once, after the step"
+    assert late == (["late"] if max_hidden_rounds > 1 else names), "with one token each all draw once, after the step"
     driver.commit(first)
     assert [s.num_tokens - 5 for s in sequences] == list(expected.values())
 
@@ -77,7 +77,7 @@ def test_beside_a_row_that_must_see_its_tokens_others_draw_as_many_as_are_allowe
 def test_rows_that_all_must_see_their_tokens_draw_one():
     scheduler = make_scheduler()
     decoding(scheduler, *(make_request(name, 4, 20, bad_words=((1, 2),)) for name in "ab"))
-    assert scheduler.schedule(max_rounds=8, beside_late=8).max_tokens.tolist() == [1, 1]
+    assert scheduler.schedule(max_rounds=8, max_hidden_rounds=8).max_tokens.tolist() == [1, 1]
 
 
 def test_a_chunk_of_a_prompt_takes_one_round():
