@@ -21,7 +21,7 @@ from checkpoints.open_checkpoint import Checkpoint
 from checkpoints.quantized.packed_file import PackedFile
 from checkpoints.quantized.quantized_file import QuantizedFile
 from pallas_kernels.block_tensor import BlockTensor, RowParts
-from pallas_kernels.qtensor import QTensor, encode
+from pallas_kernels.qtensor import ALL_SCHEMES, QTensor, encode
 
 NUM_READERS = 2
 
@@ -52,9 +52,11 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
             order = checkpoint.file.order_of(name) if isinstance(checkpoint.file, QuantizedFile) else None
             return fields if order is None else {**fields, ORDER: order[None]}
         if isinstance(struct, QTensor):
-            if isinstance(checkpoint.file, QuantizedFile) and checkpoint.file.has_row_codes(name):
-                return read_codes(checkpoint.file, piece)
-            codes, scales = encode(read_piece(checkpoint.file, piece, np.dtype(np.float32)))
+            if isinstance(checkpoint.file, QuantizedFile):
+                stored = checkpoint.file.row_scheme_of(name)
+                if stored is not None and ALL_SCHEMES[stored].codes == struct.scheme.codes:
+                    return read_codes(checkpoint.file, piece)
+            codes, scales = encode(read_piece(checkpoint.file, piece, np.dtype(np.float32)), struct.scheme)
             return {"codes": codes, "scales": scales}
         return read_piece(checkpoint.file, piece, np.dtype(leaf_dtype(struct)))
 

@@ -58,7 +58,7 @@ def _of_group(group: Any, where: Where) -> Scheme:
     if kind == "int" and type(bits) is int and bits in _INT_BITS:
         return _ints(weights, bits, inputs, where)
     if kind == "float" and bits == 8 and weights.get("symmetric", True):
-        return _fp8(weights, where)
+        return _fp8(weights, inputs is not None, where)
     if kind == "float" and bits == 4:
         return Fp4Scheme()
     raise where.unsupported(f"the type {kind!r} of {bits!r} bits")
@@ -71,10 +71,10 @@ def _ints(weights: Mapping[str, Any], bits: int, inputs: Mapping[str, Any] | Non
     return IntScheme(bits, is_by_token)
 
 
-def _fp8(weights: Mapping[str, Any], where: Where) -> Scheme:
+def _fp8(weights: Mapping[str, Any], has_coded_inputs: bool, where: Where) -> Scheme:
     match weights.get("strategy"):
         case "tensor" | "channel" as strategy:
-            return Fp8Scheme(strategy)
+            return Fp8Scheme(strategy, has_coded_inputs=has_coded_inputs)
         case "block":
             return Fp8Scheme("block", sizes_of(weights.get("block_structure"), where / "block_structure"))
         case strategy:

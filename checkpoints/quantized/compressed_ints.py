@@ -96,14 +96,16 @@ class IntWeight:
     has_coded_inputs: bool
 
     @property
-    def has_row_codes(self) -> bool:
-        """Whether it is bytes and a scale for each row: `QTensor`'s form."""
+    def row_scheme(self) -> str | None:
+        """See `RowCodedWeight`."""
         num_scales = self.scales.shape[0] if self.scales.shape else 1
         by_row = self.scales.shape[1:] in ((), (1,)) and num_scales == self.info.shape[0]
-        return self.bits == QTENSOR_BITS and self.zeros is None and by_row
+        if self.bits != QTENSOR_BITS or self.zeros is not None or not by_row:
+            return None
+        return "w8a8" if self.has_coded_inputs else "int8"
 
     def row_codes(self, file: ColumnFile, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Codes [stop - start, in], int8, and scales [stop - start], float32, of rows."""
+        """See `RowCodedWeight`."""
         codes = file.read_rows(self.codes.name, start, stop)
         if codes.dtype == np.int32:
             codes = self._unpacked(codes, axis=1).astype(np.int8)

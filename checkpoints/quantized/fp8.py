@@ -27,10 +27,12 @@ _SCALE_SUFFIXES = ("_scale_inv", "_scale")
 
 @dataclass(frozen=True, slots=True)
 class Fp8Scheme:
-    """Which values of a weight `[out, in]` share a scale: all, those of one row, or of one block `[rows, columns]`."""
+    """Which values of a weight `[out, in]` share a scale: all, those of one row, or of one block `[rows, columns]`.
+    has_coded_inputs: the file asks for activations of FP8."""
 
     strategy: Literal["tensor", "channel", "block"]
     block: tuple[int, int] = (1, 1)
+    has_coded_inputs: bool = True
 
     def has_codes(self, info: TensorInfo) -> bool:
         """See `Scheme`. Scales of NVFP4 have the same type."""
@@ -92,6 +94,18 @@ class Fp8Weight:
         codes = file.read_rows(self.info.name, start, stop)
         scales = whole_tensor(file, self.scale).astype(np.float32)
         return codes.astype(np.float32) * self.scheme.spread(scales, start, stop, codes.shape[1])
+
+    @property
+    def row_scheme(self) -> str | None:
+        """See `RowCodedWeight`. Each token has a scale of its own, also where the file has one for all: it is as near or
+        nearer."""
+        is_by_row = self.info.dtype == "F8_E4M3" and self.scheme.strategy != "block"
+        return "fp8" if is_by_row and self.scheme.has_coded_inputs else None
+
+    def row_codes(self, file: ColumnFile, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `RowCodedWeight`. Codes that are no numbers stay so."""
+        scales = self.scheme.by_group(whole_tensor(file, self.scale), start, stop)
+        return file.read_rows(self.info.name, start, stop), scales[:, 0].astype(np.float32)
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
         """See `PackedWeight`; None where the last block of a row is cut off.

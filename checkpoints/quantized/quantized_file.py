@@ -8,10 +8,10 @@ import numpy as np
 
 from checkpoints.errors import CheckpointError, listed
 from checkpoints.formats.tensor_file import ColumnFile, TensorFile
-from checkpoints.quantized.compressed_ints import IntWeight
 from checkpoints.quantized.group_codes import GroupedWeight, OrderedWeight, fields_of
 from checkpoints.quantized.packed_weight import PackedWeight
 from checkpoints.quantized.quantized_weight import Misfit, QuantizedWeight, Scheme
+from checkpoints.quantized.row_codes import RowCodedWeight
 
 if TYPE_CHECKING:
     from pallas_kernels.block_forms.block_form import BlockForm
@@ -53,15 +53,15 @@ class QuantizedFile:
         plain = {name: info for name, info in file.tensors.items() if name not in hidden and not _is_unused(name)}
         self.tensors = {name: weight.info for name, weight in self._weights.items()} | plain
 
-    def has_row_codes(self, name: str) -> bool:
-        """Whether a tensor is a quantized weight of bytes with a scale for each row."""
+    def row_scheme_of(self, name: str) -> str | None:
+        """Of a tensor that is a quantized weight with a scale for each row, the name of its scheme."""
         weight = self._weights.get(name)
-        return isinstance(weight, IntWeight) and weight.has_row_codes
+        return weight.row_scheme if isinstance(weight, RowCodedWeight) else None
 
     def read_codes(self, name: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Codes and scales of rows `[start, stop)` of such a weight."""
         weight = self._weights[name]
-        assert isinstance(weight, IntWeight)
+        assert isinstance(weight, RowCodedWeight)
         return weight.row_codes(self._file, start, stop)
 
     def form_of(self, name: str) -> "BlockForm | None":
@@ -84,12 +84,12 @@ class QuantizedFile:
 
     @property
     def row_scheme(self) -> str | None:
-        """The name of the scheme (of `qtensor.SCHEMES`) in which all matrices of the layers are stored, if any."""
+        """The name of the scheme (of `qtensor.ALL_SCHEMES`) in which all matrices of the layers are stored, if any."""
         names = {name for name, info in self.tensors.items() if len(info.shape) == 2 and _OF_LAYER.search(name)}
-        if not names or names != self._weights.keys() or not all(map(self.has_row_codes, names)):
+        schemes = set(map(self.row_scheme_of, names))
+        if names != self._weights.keys() or not schemes or None in schemes:
             return None
-        asked = {isinstance(weight, IntWeight) and weight.has_coded_inputs for weight in self._weights.values()}
-        return "w8a8" if asked == {True} else "int8"
+        return schemes.pop() if len(schemes) == 1 else "int8" if "fp8" not in schemes else None
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         if name in self._weights:

@@ -51,7 +51,7 @@ def packed(spec: ParamSpec, form: Form | None, parts: tuple[int, ...] = ()) -> M
         *lead, _, num_inputs = spec.shape
         rows = [replace(spec, shape=(*lead, num_rows, num_inputs)) for num_rows in parts]
         return RowParts(tuple(map(_of_blocks, rows, form)))
-    codes = ParamSpec(spec.shape, spec.axes, jnp.int8, RANDOM_CODES)
+    codes = ParamSpec(spec.shape, spec.axes, jnp.dtype(form.codes), RANDOM_CODES)
     scales = ParamSpec(spec.shape[:-1], spec.axes[:-1], jnp.float32, spec.shape[-1] ** -0.5 / RANDOM_CODES)
     return QTensor(codes, scales, form, jnp.dtype(spec.dtype).name)
 

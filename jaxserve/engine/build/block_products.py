@@ -98,7 +98,7 @@ def _with_half_bits(form: Form) -> Form:
 def _reason_against(path: str, leaf: Matrix, mesh: AbstractMesh, is_tpu: bool) -> str | None:
     """Why the kernel does not multiply each device's part of a matrix; None: it does."""
     for part in leaf.parts if isinstance(leaf, RowParts) else (leaf,):
-        *out, num_inputs = _local_shape(decoded_spec(part), mesh)
+        *out, num_inputs = local_shape(decoded_spec(part), mesh)
         assert isinstance(part, BlockTensor)
         try:
             # Pallas takes half a second to import.
@@ -109,13 +109,13 @@ def _reason_against(path: str, leaf: Matrix, mesh: AbstractMesh, is_tpu: bool) -
             else:
                 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import check_served
 
-                check_served(part.form, _num_columns(path, out), num_inputs)
+                check_served(part.form, num_columns(path, out), num_inputs)
         except NotImplementedError as error:
             return str(error)
     return None
 
 
-def _local_shape(spec: ParamSpec, mesh: AbstractMesh) -> list[int]:
+def local_shape(spec: ParamSpec, mesh: AbstractMesh) -> list[int]:
     """Of one device's part. Files of which devices would have parts of blocks were sorted out before."""
     return [
         size if axis is None else size // num_shards(mesh, axis)
@@ -123,7 +123,7 @@ def _local_shape(spec: ParamSpec, mesh: AbstractMesh) -> list[int]:
     ]
 
 
-def _num_columns(path: str, out: Sequence[int]) -> int:
+def num_columns(path: str, out: Sequence[int]) -> int:
     """Outputs of one product: of one layer, and of a gate or its other half. out: the axes of a leaf's outputs."""
     own = out[1:] if path.startswith("layers/") else out
     return math.prod(own[1:] if path.endswith("/gate_up") else own)

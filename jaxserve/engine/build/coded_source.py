@@ -19,6 +19,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.block_products import DeviceKind, NothingKept, kept_on
+from jaxserve.engine.build.fp8_products import fp8_packing
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
@@ -27,17 +28,20 @@ from jaxserve.models.params import declare
 from jaxserve.runner.load_weights import TENSOR_NAMES, dims
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.qtensor import FP8
 
 ONE = abstract_mesh(1)
 
 
 def coded_while_loading(config: EngineConfig, source: ModelSource, device: DeviceKind | jax.Device) -> ModelSource:
-    """The source with codes of `config.quantization`, which stay packed where the device multiplies them, and are
-    decoded where nothing does (fp8). Raises ConfigError where neither is possible."""
+    """The source with codes of `config.quantization`, which stay packed where the device multiplies them. Elsewhere
+    fp8 is decoded, and the others raise ConfigError."""
     name = config.quantization
     coding = cast(Coding, FORMS[name])
     if source.checkpoint is not None and source.checkpoint.spelling == "orbax":
         raise _fault(config, "weights of an Orbax folder are not coded while loading: convert it to safetensors first")
+    if name == FP8.name and (multiplied := fp8_packing(device, config.tensor_parallel_size, source.model)) is not None:
+        return replace(source, packing=multiplied)
     names = frozenset[str]()
     if source.checkpoint is not None:
         names = _names(config, source.model, source.checkpoint)

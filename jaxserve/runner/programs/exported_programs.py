@@ -18,7 +18,7 @@ from jaxserve.sampling.slot_state import SlotState
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.form_keys import form_of_key, key_of
 from pallas_kernels.block_tensor import BlockTensor, RowParts
-from pallas_kernels.qtensor import SCHEMES, QTensor, Scheme
+from pallas_kernels.qtensor import ALL_SCHEMES, QTensor, Scheme
 
 EXPORT_NAMES = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 """`jax.export`'s name of each platform."""
@@ -38,7 +38,7 @@ def _scheme_bytes(fields: tuple[Scheme, str]) -> bytes:
 
 def _scheme_fields(stored: bytes) -> tuple[Scheme, str]:
     scheme, dtype = json.loads(stored)
-    return SCHEMES[scheme], dtype
+    return ALL_SCHEMES[scheme], dtype
 
 
 def _form_bytes(fields: tuple[BlockForm, str]) -> bytes:

@@ -74,10 +74,7 @@ def _sizes(x: jax.Array, stack: jax.Array, spec: MatmulSpec, out_dtype: jnp.dtyp
         raise NotImplementedError(f"it multiplies bfloat16 or float16, not {x.dtype} by {stack.dtype}")
     if num_rows > MAX_ROWS:
         raise NotImplementedError(f"it is for at most {MAX_ROWS} rows, not {num_rows}")
-    whole = {"columns": (num_columns, COLUMNS), "inputs": (num_inputs, INPUTS)}
-    for name, (size, unit) in whole.items():
-        if size % unit:
-            raise NotImplementedError(f"{size} {name} are no multiple of {unit}")
+    whole = check_shape(num_columns, num_inputs)
     types = (x.dtype, stack.dtype)
     block = spec.block or block_sizes(num_rows, num_columns, num_inputs, types, spec)
     for name, (size, unit) in whole.items():
@@ -87,3 +84,12 @@ def _sizes(x: jax.Array, stack: jax.Array, spec: MatmulSpec, out_dtype: jnp.dtyp
     padded = -(-num_rows // 8) * 8
     static = (block.columns, block.inputs, block.splits, *types, out_dtype)
     return KernelSizes(spec.num_parts, padded, num_columns, num_inputs, *static)
+
+
+def check_shape(num_columns: int, num_inputs: int) -> dict[str, tuple[int, int]]:
+    """Sizes by name, each with its unit. Raises NotImplementedError where the kernel does not serve them."""
+    whole = {"columns": (num_columns, COLUMNS), "inputs": (num_inputs, INPUTS)}
+    for name, (size, unit) in whole.items():
+        if size % unit:
+            raise NotImplementedError(f"{size} {name} are no multiple of {unit}")
+    return whole

@@ -3,7 +3,9 @@ in registers, or multiplies them with codes of activations; blocks by a kernel o
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.block_tensor import BlockTensor
@@ -12,6 +14,7 @@ from pallas_kernels.matmul.mosaic_gpu.backend import product
 from pallas_kernels.qtensor import QTensor
 from pallas_kernels.quant_matmul.coded_tokens import code_tokens
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_product import block_product
+from pallas_kernels.quant_matmul.on_each_device import on_each_device
 
 
 def quant_matmul(
@@ -27,6 +30,32 @@ def quant_matmul(
         return block_product(x, stack, layer, spec, bias)
     if not stack.scheme.has_coded_inputs:
         return product(x, stack.codes, stack.scales, None, layer, spec, bias, None)
+    if spec.divided_axis == -1:
+        return _of_divided_inputs(x, stack, layer, spec, bias)
+    return on_each_device(_of_coded_rows, x, stack, layer, spec, bias)
+
+
+def _of_coded_rows(
+    x: jax.Array, stack: QTensor, layer: jax.Array, spec: MatmulSpec, bias: jax.Array | None
+) -> jax.Array:
     codes, row_scales = code_tokens(x, 1, stack.scheme)
     spec = replace(spec, out_dtype=jnp.dtype(spec.out_dtype or x.dtype))
     return product(codes, stack.codes, stack.scales, row_scales, layer, spec, bias, None)
+
+
+def _of_divided_inputs(
+    x: jax.Array, stack: QTensor, layer: jax.Array, spec: MatmulSpec, bias: jax.Array | None
+) -> jax.Array:
+    """A token's scale is that of its inputs on all devices."""
+    codes, row_scales = code_tokens(x, 1, stack.scheme)
+    dtype = jnp.dtype(spec.out_dtype or x.dtype)
+
+    def of_codes(
+        codes: jax.Array, stack: QTensor, layer: jax.Array, spec: MatmulSpec, bias: jax.Array | None
+    ) -> jax.Array:
+        ones = jnp.ones(len(codes), jnp.float32)
+        return product(codes, stack.codes, stack.scales, ones, layer, spec, bias, None)
+
+    sums = on_each_device(of_codes, codes, stack, layer, replace(spec, out_dtype=jnp.dtype(jnp.float32)), None)
+    y = sums * lax.expand_dims(row_scales, range(1, sums.ndim))
+    return (y if bias is None else y + bias.astype(jnp.float32)[None]).astype(dtype)

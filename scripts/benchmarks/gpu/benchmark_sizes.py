@@ -151,7 +151,13 @@ FULL = Sizes(
         like("llama3_8b_prefill_4x2k", "llama3_8b_prefill_4x4k", q_lens=(4096,) * 4, kv_lens=(4096,) * 4),
     ),
     engine=ENGINE,
-    quantized=replace(ENGINE, batches=(64, 1), profiled=(), backends=(BACKEND,), quantizations=("int8", "w8a8")),
+    quantized=replace(
+        ENGINE,
+        batches=(64, 1, 256, 16),
+        profiled=(),
+        backends=(BACKEND,),
+        quantizations=("fp8", "int8", "int4-g64", "w8a8"),
+    ),
     texts=TextSizes(
         "smollm2-135m",
         num_texts=24,

@@ -21,9 +21,9 @@ BLOCKS = FP8 | {"weight_block_size": [16, 8]}
 FBGEMM = {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}
 
 
-def compressed(strategy, **more):
+def compressed(strategy, inputs=None, **more):
     weights = {"type": "float", "num_bits": 8, "strategy": strategy, "symmetric": True, "dynamic": False, **more}
-    group = {"targets": ["Linear"], "weights": weights, "input_activations": None}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
     return {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {"group_0": group}}
 
 
@@ -79,6 +79,7 @@ CASES = {
     "compressed, one scale": (compressed("tensor"), "tensor", "_scale"),
     "compressed, no transform": (compressed("tensor") | {"transform_config": {}}, "tensor", "_scale"),
     "compressed, rows": (compressed("channel"), "channel", "_scale"),
+    "compressed, rows and inputs": (compressed("channel", {"type": "float", "num_bits": 8}), "channel", "_scale"),
     "compressed, blocks": (compressed("block", block_structure=[16, 8]), "block", "_scale"),
 }
 
@@ -95,9 +96,20 @@ def test_rows_of_any_range_are_scaled(name, tmp_path):
     with open_folder(tmp_path, tensors, quantization) as checkpoint:
         assert list(checkpoint.tensors) == ["a.weight", "norm.weight"]
         assert checkpoint.config == {"model_type": "llama"}
+        is_multiplied = name in (
+            "fp8, one scale",
+            "fp8, one scale, other name",
+            "fbgemm",
+            "compressed, rows and inputs",
+        )
+        assert checkpoint.file.row_scheme_of("a.weight") == ("fp8" if is_multiplied else None), "weights alone"
         for start, stop in [(0, 37), (5, 5), (15, 33), (36, 37)]:
             rows = checkpoint.file.read_rows("a.weight", start, stop)
             np.testing.assert_array_equal(rows, (E4M3[codes] * each)[start:stop])
+            if strategy != "block":
+                found, by_row = checkpoint.file.read_codes("a.weight", start, stop)
+                np.testing.assert_array_equal(found.view(np.uint8), codes[start:stop])
+                np.testing.assert_array_equal(by_row, each[start:stop, 0])
         assert checkpoint.file.read_rows("norm.weight", 0, 1).dtype == np.float32
 
 

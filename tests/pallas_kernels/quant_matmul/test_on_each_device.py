@@ -1,4 +1,4 @@
-"""Kernels of packed blocks, interpreted, on several devices: each multiplies its own outputs or inputs, and together
+"""Kernels of packed weights, interpreted, on several devices: each multiplies its own outputs or inputs, and together
 they give the reference's result in float64."""
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from jax._src.pallas.mosaic_gpu.interpret.shared_memory import GPUSharedMemory
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.qtensor import ALL_SCHEMES, QTensor, encode
 from pallas_kernels.quant_matmul.api import quant_matmul
 from tests.pallas_kernels.host_callbacks import host_callbacks
 from tests.pallas_kernels.matmul.matmul_checks import BOUNDS, errors
@@ -56,6 +57,12 @@ def arguments(backend, form, out, activation):
     return x, stack, jnp.int32(LAYERS - 1), bias
 
 
+def coded(scheme, out):
+    """A stack of rows with a scale each."""
+    rows = np.random.default_rng(1).normal(size=(LAYERS, *out, INPUTS)) * INPUTS**-0.5
+    return QTensor(*map(jnp.asarray, encode(rows, ALL_SCHEMES[scheme])), ALL_SCHEMES[scheme], "bfloat16")
+
+
 def product(x, stack, layer, bias, spec):
     return jax.jit(partial(quant_matmul, spec=spec))(x, stack, layer, bias=bias)
 
@@ -76,6 +83,27 @@ def test_devices_together_give_the_result(backend, form, num_devices, out, axis,
     rows = partial(np.reshape, shape=(len(x), -1))
     found = rows(np.asarray(y, np.float32))
     assert errors(found, rows(expected)).max() <= 4 * BOUNDS["bfloat16"] * (2 if activation else 1)
+
+
+@pytest.mark.parametrize(("out", "axis", "activation"), [((2, 128), 1, "silu"), ((128,), -1, None), ((128,), 0, None)])
+@pytest.mark.parametrize("scheme", ["w8a8", "fp8"])
+def test_a_token_has_one_scale_on_all_devices(scheme, out, axis, activation):
+    """Inputs of one device are larger: with scales of their own the others would have finer steps."""
+    x, _, layer, bias = arguments("mosaic_gpu", "Q4_0", out, activation)
+    x, stack = x.at[:, : INPUTS // 2].multiply(20), coded(scheme, out)
+    spec = MatmulSpec(activation, jnp.dtype("float32"), axis, "mosaic_gpu")
+    expected = np.asarray(product(x, stack, layer, bias, replace(spec, backend="reference")))
+    mesh = mesh_of(2)
+    names = ("tensor" if i == axis % (len(out) + 1) else None for i in range(len(out) + 1))
+    codes, scales = (
+        PartitionSpec(None, *names),
+        PartitionSpec(None, *("tensor" if i == axis else None for i in range(len(out)))),
+    )
+    with jax.set_mesh(mesh):
+        places = replace(stack, codes=NamedSharding(mesh, codes), scales=NamedSharding(mesh, scales))
+        y = product(x, jax.device_put(stack, places), layer, bias, spec)
+    assert len(y.sharding.device_set) == 2
+    assert errors(np.asarray(y).reshape(len(x), -1), expected.reshape(len(x), -1)).max() <= 4 * BOUNDS["float32"]
 
 
 def test_the_control_devices_with_each_others_inputs_are_seen():

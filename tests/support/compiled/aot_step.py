@@ -44,7 +44,7 @@ from jaxserve.runner.step.step_settings import StepSettings
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits
-from pallas_kernels.qtensor import SCHEMES
+from pallas_kernels.qtensor import ALL_SCHEMES
 from tests.support.compiled.aot import compile_on, on
 
 PAGE, NUM_PAGES, NUM_SLOTS = 64, 1000, 64
@@ -76,7 +76,7 @@ def published_eagle(target: ModelConfig) -> EagleConfig:
     return EagleConfig(draft, None, target.vocab_size)
 
 
-FORMS = SCHEMES | GGML_FORMS
+FORMS = ALL_SCHEMES | GGML_FORMS
 
 
 @dataclass(frozen=True)

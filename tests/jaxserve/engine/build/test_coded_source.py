@@ -107,7 +107,7 @@ def test_random_weights_have_codes_where_these_are_kept():
     assert {path.rpartition("/")[2] for path, _ in on_gpu.own} == {"qkv", "o", "gate_up", "down"}
     assert on_gpu.decoded == ""
     with pytest.raises(ConfigError, match="would not change the size of random weights"):
-        packing_on(H100, "llama-3-8b", "fp8", load_format="dummy")
+        packing_on(A100, "llama-3-8b", "fp8", load_format="dummy")
 
 
 def test_what_has_no_product_or_no_codes_is_refused_by_name(model, tmp_path):
