@@ -18,6 +18,7 @@ from jaxserve.bench import machine
 ROOT = Path(__file__).resolve().parent.parent
 PROOFS = ROOT / "scripts" / "proofs"
 REPORTS = ROOT / "docs" / "proofs"
+OF_KERNELS = ("aot", "kernels", "kernels_gpu")  # proofs whose pages have a folder of their own
 FOLDER_PROOF = "proof"  # the module of a proof that has a folder, and the folder's name
 PACKAGES = ("jax", "jaxlib", "numpy", "flax", "gguf", "tokenizers")
 
@@ -34,6 +35,11 @@ def module_of(name: str) -> str:
     """The module of a proof."""
     own = f"{name}.{FOLDER_PROOF}" if (PROOFS / name).is_dir() else name
     return f"scripts.proofs.{own}"
+
+
+def report_of(name: str) -> Path:
+    """The page of a proof."""
+    return REPORTS / ("kernels" if name in OF_KERNELS else "") / f"{name}.md"
 
 
 def digest_of(files: Iterable[Path]) -> str:
@@ -83,7 +89,7 @@ def prove(name: str, description: str, argv: list[str]) -> Path:
     """Runs the proof, writes its report and returns the path. A failed proof raises and leaves the old report."""
     started_s = time.monotonic()
     body = importlib.import_module(module_of(name)).main(argv)
-    report = REPORTS / f"{name}.md"
+    report = report_of(name)
     report.parent.mkdir(parents=True, exist_ok=True)
     report.write_text(f"{header(name, description, argv, time.monotonic() - started_s)}\n{body.strip()}\n")
     return report

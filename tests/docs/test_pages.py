@@ -8,14 +8,14 @@ import pytest
 import jaxserve
 from jaxserve import LLM, AsyncLLM
 from jaxserve.core import errors
-from scripts.prove import descriptions
+from scripts.prove import descriptions, report_of
 from tests.repository.modules import PACKAGES, ROOT, modules
 
 NAMED = re.compile(r"`((?:jaxserve|checkpoints|pallas_kernels|tests|scripts|docs|requirements)/[\w./-]*\w)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)[^)]*\)")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adding").glob("*.md")])
 DESIGN = ROOT / "docs" / "design.md"
-PROOF = re.compile(r"^\| (?:\[(\w+)\]\(proofs/\1\.md\)|`(\w+)`) \| (.+) \|$", re.MULTILINE)
+PROOF = re.compile(r"^\| (?:\[(\w+)\]\((proofs/\S+)\)|`(\w+)`) \| (.+) \|$", re.MULTILINE)
 
 
 def name_of(page: Path) -> str:
@@ -65,10 +65,13 @@ def test_the_names_that_the_api_pages_promise_are_imported_from_the_package():
 
 def test_the_table_of_proofs_has_the_claim_of_each_script():
     """A proof's claim is the first line of its docstring; its page is linked where it has been written."""
-    text = (ROOT / "docs" / "testing.md").read_text()
-    listed = {linked or unlinked: (bool(linked), claim) for linked, unlinked, claim in PROOF.findall(text)}
+    docs = ROOT / "docs"
+    text = (docs / "testing.md").read_text()
+    listed = {linked or unlinked: (page, claim) for linked, page, unlinked, claim in PROOF.findall(text)}
+    pages = {name: report_of(name) for name in descriptions()}
     expected = {
-        name: ((ROOT / "docs" / "proofs" / f"{name}.md").exists(), claim) for name, claim in descriptions().items()
+        name: (str(pages[name].relative_to(docs)) if pages[name].exists() else "", claim)
+        for name, claim in descriptions().items()
     }
     assert {"aot", "fuzz"} <= set(expected)
     assert listed == expected
