@@ -97,8 +97,7 @@ class Fp8Weight:
 
     @property
     def row_scheme(self) -> str | None:
-        """See `RowCodedWeight`. Each token has a scale of its own, also where the file has one for all: it is as near or
-        nearer."""
+        """See `RowCodedWeight`. Each token has its own scale, also where the file has one for all: at least as near."""
         is_by_row = self.info.dtype == "F8_E4M3" and self.scheme.strategy != "block"
         return "fp8" if is_by_row and self.scheme.has_coded_inputs else None
 
