@@ -36,7 +36,7 @@ SCHEMES = {scheme.name: scheme for scheme in (Scheme("int8", False), Scheme("w8a
 """By name; what the option `quantization` of an engine takes."""
 FP8 = Scheme("fp8", True, "float8_e4m3fn")
 ALL_SCHEMES = SCHEMES | {FP8.name: FP8}
-"""With that of products alone, which engines do not load."""
+"""With that of devices that multiply FP8 (`jaxserve/engine/build/fp8_products.py`)."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("codes", "scales"), meta_fields=("scheme", "dtype"))
@@ -61,4 +61,6 @@ def encode(rows: np.ndarray, scheme: Scheme = SCHEMES["int8"]) -> tuple[np.ndarr
     scales = np.max(np.abs(rows), axis=-1) / np.float32(scheme.largest)
     with np.errstate(invalid="ignore"):  # inf / inf
         codes = rows / np.where(scales > 0, scales, np.float32(1))[..., None]
-        return (np.rint(codes) if scheme.codes == "int8" else codes).astype(np.dtype(scheme.codes)), scales
+        # A scale that is subnormal is not exact, and larger floats would become NaN.
+    codes = np.rint(codes) if scheme.codes == "int8" else np.clip(codes, -scheme.largest, scheme.largest)
+    return codes.astype(np.dtype(scheme.codes)), scales

@@ -1,4 +1,4 @@
-"""Runs one proof of scripts/proofs and writes its table to docs/proofs, under a header with command and versions."""
+"""Runs one proof of scripts/proofs and writes its page of docs/proofs: a header with command and versions, a table."""
 
 import ast
 import hashlib

@@ -4,7 +4,7 @@ Which tensors a weight is stored as says which kind of weights it is of; of each
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
@@ -43,7 +43,12 @@ def read_compressed(values: Mapping[str, Any], where: Where) -> Scheme:
         raise where.unsupported(f"sparsity ({sparsity['format']})")
     if values.get("transform_config"):
         raise where.unsupported("transform_config (rotated weights)")
-    schemes = {_of_group(group, where / f"config_groups.{name}") for name, group in groups.items()}
+    found = [_of_group(group, where / f"config_groups.{name}") for name, group in groups.items()]
+    has_coded_inputs = all(scheme.has_coded_inputs for scheme in found if isinstance(scheme, Fp8Scheme))
+    schemes = {
+        replace(scheme, has_coded_inputs=has_coded_inputs) if isinstance(scheme, Fp8Scheme) else scheme
+        for scheme in found
+    }
     if len({type(scheme) for scheme in schemes}) < len(schemes):
         raise where.unsupported("the use of weights of one kind with different bits or scales")
     return CompressedScheme(tuple(schemes))
@@ -58,7 +63,8 @@ def _of_group(group: Any, where: Where) -> Scheme:
     if kind == "int" and type(bits) is int and bits in _INT_BITS:
         return _ints(weights, bits, inputs, where)
     if kind == "float" and bits == 8 and weights.get("symmetric", True):
-        return _fp8(weights, inputs is not None, where)
+        has_coded_inputs = inputs is not None and inputs.get("type") == "float" and inputs.get("num_bits") == 8
+        return _fp8(weights, has_coded_inputs, where)
     if kind == "float" and bits == 4:
         return Fp4Scheme()
     raise where.unsupported(f"the type {kind!r} of {bits!r} bits")

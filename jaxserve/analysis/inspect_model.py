@@ -1,32 +1,27 @@
 """Wiring: what is known of a model before its weights are read: architecture, bytes, and the devices it fits on."""
 
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from checkpoints.formats import orbax_folder
 from checkpoints.open_header import open_header
 from checkpoints.sources import hub_repo
-from jaxserve.analysis.device_fit import ContextRange, DeviceFit, fit
+from jaxserve.analysis.device_fit import DeviceFit
 from jaxserve.analysis.kv_info import KVInfo, describe_kv
+from jaxserve.analysis.model_fits import model_fits
 from jaxserve.analysis.model_info import Architecture, PartInfo, architecture, parameter_parts
-from jaxserve.analysis.sharded_sizes import LocalSizes, device_share, possible_sizes
+from jaxserve.analysis.sharded_sizes import LocalSizes
 from jaxserve.analysis.tokenizer_info import TokenizerInfo, describe_tokenizer
-from jaxserve.core.hardware.device_specs import DEVICES
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import engine_sizes, kv_pool_size
 from jaxserve.engine.build.block_products import DeviceKind
 from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype, is_only_shape, open_model
 from jaxserve.kv.pool_layout import page_layout
-from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.packing import Packing
 from jaxserve.runner.load_weights import read_config
-
-FIT_LENGTHS = (4096, 32_768)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +57,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
         max_len = engine_sizes.context_len(config, model.max_position)
         dtype = choose_dtype(config.dtype, model.dtype)
         parts = parameter_parts(model, checkpoint, dtype, packing)
+        fits = tuple(model_fits(config, described, max_len, local, num_devices))
         tokenizer = describe_tokenizer(config, model, checkpoint, source.folder)
         types = Counter[str]()
         for info in () if checkpoint is None else checkpoint.tensors.values():
@@ -80,7 +76,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
         kv=describe_kv(model, dtype, engine_sizes.page_size(config, "tpu"), max_len, page_layout(config.kv_layout)),
         tokenizer=tokenizer,
         memory_utilization=kv_pool_size.memory_share(config),
-        fits=tuple(_fits(config, model, dtype, max_len, local, num_devices, packing)),
+        fits=fits,
     )
 
 
@@ -108,39 +104,3 @@ def _is_offline() -> bool:
     from huggingface_hub.constants import is_offline_mode
 
     return is_offline_mode()
-
-
-def _fits(
-    config: EngineConfig,
-    model: ModelConfig,
-    dtype: Any,
-    max_len: int,
-    local: LocalSizes | None,
-    asked: int | None,
-    packing: Packing,
-) -> Iterator[DeviceFit]:
-    """This machine's devices first, then the named ones; each in numbers that grow."""
-    lengths = [n for n in FIT_LENGTHS if n <= max_len] or [max_len]
-    utilization = kv_pool_size.memory_share(config)
-    sizes = possible_sizes(model, asked)
-    if local is not None:
-        page_size = engine_sizes.page_size(config, local.platform)
-        groups, most = model.kv_groups(page_size), local.max_kv_bytes(config)
-        for n in sizes:
-            if n <= local.num_devices:
-                share = device_share(config, model, dtype, n, page_size, local.platform, packing)
-                contexts = _contexts(config, max_len, local.platform)
-                yield fit(
-                    local.device, share, groups, lengths, contexts, memory_utilization=utilization, max_kv_bytes=most
-                )
-    page_size = engine_sizes.page_size(config, "tpu")
-    shares = [device_share(config, model, dtype, n, page_size, "tpu", packing) for n in sizes]
-    groups = model.kv_groups(page_size)
-    contexts = _contexts(config, max_len, "tpu")
-    for device in DEVICES:
-        yield from (fit(device, share, groups, lengths, contexts, memory_utilization=utilization) for share in shares)
-
-
-def _contexts(config: EngineConfig, max_len: int, platform: str) -> ContextRange:
-    _, max_tokens = engine_sizes.max_rows_and_tokens(config, platform)
-    return ContextRange(config.max_model_len or 1, max_len, min(config.max_chunk_tokens or max_tokens, max_tokens))

@@ -19,9 +19,9 @@ def model_costs(programs: Programs) -> ModelCosts:
     weights = weight_shares(model, mesh, settings.dtype, settings.packing)
     dense = weight_shares(model, mesh, settings.dtype, DENSE)
     matrix_bytes = sum(num_bytes for path, num_bytes in dense.items() if path.rpartition("/")[2] in MATRICES)
-    # Devices that multiply 8-bit integers at all do so at twice the rate of bfloat16, which counts here.
-    has_integers = settings.packing.has_coded_inputs
-    operations = 1 if has_integers else 2
+    # Devices that multiply codes of 8 bits at all do so at twice the rate of bfloat16, which counts here.
+    operations = 1 if settings.packing.has_coded_inputs else 2
+    of_head = 1 if settings.packing.head_has_coded_inputs else 2
     position_bytes = layout.page_bytes // (layout.layers_per_group * layout.page_size * size)
     layers = tuple(
         LayerCosts(
@@ -34,6 +34,6 @@ def model_costs(programs: Programs) -> ModelCosts:
     return ModelCosts(
         weight_bytes=read_bytes(model, weights),
         token_operations=operations * matrix_bytes // settings.dtype.itemsize,
-        row_operations=operations * vocab_width(model, mesh) // size * model.d_model,
+        row_operations=of_head * vocab_width(model, mesh) // size * model.d_model,
         layers=layers,
     )

@@ -23,6 +23,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "layer_skip": {"num_tokens": 2_000},
 }
 """The options of each method."""
+WEIGHTS = {"quantization": "dense"}
 MIN_TEXT_LEN = 8
 MAX_TEMPERATURE = 2
 
@@ -31,15 +32,16 @@ def run(argv: list[str]) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     _check_options(parser, args)
-    config = EngineConfig.create(args.model, **engine_options(args))
+    config = EngineConfig.create(args.model, **WEIGHTS | engine_options(args))
 
-    from jaxserve.cli.train_draft_methods import METHODS
+    from jaxserve.cli.train_draft_methods import METHODS, check_weights
     from jaxserve.core.progress_bars import CountBar
     from jaxserve.engine.llm import LLM
     from jaxserve.train_draft.own_texts import own_texts
 
     args.out.mkdir(parents=True, exist_ok=True)
     llm = LLM.from_config(config, show_progress=not args.quiet)
+    check_weights(llm, args.method)
     prompts = None if args.prompts is None else _prompts(llm, args.prompts)
     sizes = {name: getattr(args, name) for name in ("num_tokens", "text_len", "temperature")} | {"seed": config.seed}
     with CountBar(not args.quiet, desc="Generating", unit="token", total=args.num_tokens) as bar:
@@ -150,5 +152,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-steps", type=count, metavar="N", help="end the training earlier")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
     skipped = ["speculative_config", "kv_policy", "compiled"]
-    add_engine_flags(parser, skip=skipped, seed_help="seed of the texts and of their order")
+    add_engine_flags(parser, skip=skipped, seed_help="seed of the texts and of their order", defaults=WEIGHTS)
     return parser

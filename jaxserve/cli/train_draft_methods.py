@@ -75,6 +75,13 @@ def layer_skip(args: argparse.Namespace, llm: LLM, texts: OwnTexts) -> Found:
 
 
 METHODS = {"medusa": medusa, "eagle3": eagle3, "layer_skip": layer_skip}
+OF_DENSE_WEIGHTS = ("eagle3", "layer_skip")  # they take matrices out of the model's layers
+
+
+def check_weights(llm: LLM, method: str) -> None:
+    """Raises ConfigError where a method does not work with the model's packed weights."""
+    if method in OF_DENSE_WEIGHTS and llm.parts.runner.settings.model.packing.name:
+        raise ConfigError(f"--method {method} needs dense weights: leave --quantization out", "quantization")
 
 
 def _model_of(llm: LLM) -> tuple[Any, Any]:

@@ -37,8 +37,17 @@ class Packing:
 
     @property
     def has_coded_inputs(self) -> bool:
-        """Whether products of layers multiply integers."""
-        return isinstance(self.layers, Scheme) and self.layers.has_coded_inputs
+        """Whether products of layers multiply codes by codes."""
+        return _has_coded_inputs(self.layers)
+
+    @property
+    def head_has_coded_inputs(self) -> bool:
+        """The same of the head."""
+        return _has_coded_inputs(self.ends)
 
 
 DENSE = Packing()
+
+
+def _has_coded_inputs(form: Form | None) -> bool:
+    return isinstance(form, Scheme) and form.has_coded_inputs

@@ -11,7 +11,7 @@ from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import QTensor
 
-RANDOM_CODES = 42.0  # standard deviation of random codes: a third of the largest
+RANDOM_CODES = 42.0  # standard deviation of random codes: of int8 a third of the largest
 
 
 @dataclass(frozen=True, slots=True)

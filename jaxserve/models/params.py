@@ -111,7 +111,7 @@ def _init_program(s: ParamSpec, place: jax.sharding.Sharding) -> Callable[[jax.A
             return jnp.ones(s.shape, s.dtype)
         if jnp.issubdtype(s.dtype, jnp.unsignedinteger):
             return jax.random.bits(key, s.shape, s.dtype)
-        if jnp.issubdtype(s.dtype, jnp.integer):
+        if jnp.issubdtype(s.dtype, jnp.integer) or jnp.dtype(s.dtype).itemsize == 1:
             return (jax.random.normal(key, s.shape) * jnp.float32(s.init_scale)).astype(s.dtype)
         return jax.random.normal(key, s.shape, s.dtype) * jnp.asarray(s.init_scale, s.dtype)
 

@@ -113,7 +113,7 @@ class EngineConfig:
         "dense: in dtype; int8, w8a8: coded in 8 bits while loading, a scale for each row, with w8a8 also activations, "
         "each token by its own scale; int4-gN, nf4: matrices of layers coded in 4 bits while loading; fp8: coded so, "
         "activations too, where devices multiply FP8, else rounded so and in dtype; auto: rows of 8-bit codes packed, "
-        "on TPU and GPU all that they multiply, the rest dense",
+        "on TPUs and Hopper GPUs all that they multiply, the rest dense",
         QUANTIZATIONS,
     )
     seed: int = option(0, "seed of requests without their own, and of dummy weights")

@@ -98,7 +98,7 @@ def _with_half_bits(form: Form) -> Form:
 def _reason_against(path: str, leaf: Matrix, mesh: AbstractMesh, is_tpu: bool) -> str | None:
     """Why the kernel does not multiply each device's part of a matrix; None: it does."""
     for part in leaf.parts if isinstance(leaf, RowParts) else (leaf,):
-        *out, num_inputs = local_shape(decoded_spec(part), mesh)
+        *out, num_inputs = shape_on_device(decoded_spec(part), mesh)
         assert isinstance(part, BlockTensor)
         try:
             # Pallas takes half a second to import.
@@ -115,7 +115,7 @@ def _reason_against(path: str, leaf: Matrix, mesh: AbstractMesh, is_tpu: bool) -
     return None
 
 
-def local_shape(spec: ParamSpec, mesh: AbstractMesh) -> list[int]:
+def shape_on_device(spec: ParamSpec, mesh: AbstractMesh) -> list[int]:
     """Of one device's part. Files of which devices would have parts of blocks were sorted out before."""
     return [
         size if axis is None else size // num_shards(mesh, axis)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jax.sharding import Mesh
+
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.adapter_reading import make_adapter_store, max_adapter_pages
@@ -70,18 +72,17 @@ def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts
     """
     use_compilation_cache(config)
     with open_model(config) as source, open_draft(config) as draft:
-        return _load(with_compiled_sizes(config, source.model), source, draft, progress)
+        mesh = make_mesh(config.tensor_parallel_size)
+        source = with_packing(config, source, mesh.devices.flat[0])
+        return _load(with_compiled_sizes(config, source.model), source, draft, mesh, progress)
 
 
 def _load(
-    config: EngineConfig, source: ModelSource, draft: DraftSource | None, progress: Progress | None
+    config: EngineConfig, source: ModelSource, draft: DraftSource | None, mesh: Mesh, progress: Progress | None
 ) -> EngineParts:
-    mesh = make_mesh(config.tensor_parallel_size)
     text = choose_text(config, source.checkpoint, source.folder)
     if isinstance(draft, ModelSource):
         check_same_tokens(text.tokenizer, choose_tokenizer(config, draft.checkpoint, draft.folder))
-    device = mesh.devices.flat[0]
-    source = with_packing(config, source, device)
     shape = None if draft is None else draft.model
     spec = make_spec(config, source.model, mesh, limit_on(mesh), shape, source.packing)
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read

@@ -46,7 +46,7 @@ def save_model(parts: EngineParts, folder: Path) -> None:
     mesh. Raises CheckpointError unless the folder is empty or does not exist.
     """
     if parts.runner.settings.model.packing.name:
-        raise RequestError("quantization: coded weights cannot be saved; load the model without this option")
+        raise RequestError("quantization: coded weights cannot be saved: load the model with quantization='dense'")
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise CheckpointError(f"{folder} is not empty; name another folder")

@@ -1,7 +1,7 @@
 """Wiring: `fp8_packing`: whether devices multiply FP8 by FP8: a TPU7x and Hopper GPUs do, twice as fast as bfloat16.
 
-On Hopper by the kernel of few rows: XLA would copy a layer's codes before each product of a decode step. With more
-rows than the kernel serves it does, which is a smaller part of their time.
+On Hopper the kernel of few rows does: XLA would copy a layer's codes before each product. It still copies them in steps
+of more than 256 tokens, whose products take longer than the copies.
 """
 
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from checkpoints.mapping.trees import matrices
 from jaxserve.core.hardware.mesh import abstract_mesh
-from jaxserve.engine.build.block_products import DeviceKind, local_shape, num_columns
+from jaxserve.engine.build.block_products import DeviceKind, num_columns, shape_on_device
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import decoded_spec
@@ -23,7 +23,7 @@ TPU = "TPU7x"
 def fp8_packing(device: DeviceKind | jax.Device, num_devices: int, model: ModelConfig) -> Packing | None:
     """Of the layers' matrices; None where the devices do not multiply them as codes."""
     packing = Packing(layers=FP8)
-    if device.device_kind == TPU:
+    if TPU in device.device_kind:
         return packing
     is_hopper = any(name in device.device_kind for name in HOPPER)
     return packing if is_hopper and _are_served(model, num_devices, packing) else None
@@ -36,7 +36,7 @@ def _are_served(model: ModelConfig, num_devices: int, packing: Packing) -> bool:
     try:
         for path, leaf in matrices(declare(model, mesh, jnp.float32, packing=packing)).items():
             if isinstance(leaf, QTensor):
-                *out, num_inputs = local_shape(decoded_spec(leaf), mesh)
+                *out, num_inputs = shape_on_device(decoded_spec(leaf), mesh)
                 check_shape(num_columns(path, out), num_inputs)
     except NotImplementedError:
         return False

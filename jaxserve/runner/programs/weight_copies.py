@@ -59,7 +59,7 @@ def _types(leaf: Any, num_tokens: int) -> Iterator[str]:
     """How HLO writes the type of a leaf, of a layer's part of it, and of either as a table of rows; of codes also the
     types of what they stand for."""
     shape = local_shape(leaf)
-    dtypes = [leaf.dtype, *(WIDENED if leaf.dtype == np.int8 else ())]
+    dtypes = [leaf.dtype, *(WIDENED if leaf.dtype.itemsize == 1 else ())]
     for part in (shape, (1, *shape[1:]), shape[1:]):
         for form in (part, (int(np.prod(part[:-1])), *part[-1:])):
             if np.prod(form) >= MIN_ELEMENTS and len(form) > 1 and form[0] != num_tokens:

@@ -15,7 +15,7 @@ from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 from pallas_kernels.matmul.mosaic_gpu.block_rules import block_sizes
 from pallas_kernels.matmul.mosaic_gpu.finish import finish_splits
 from pallas_kernels.matmul.mosaic_gpu.kernel import multiply
-from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import CODES, COLUMNS, INPUTS, MAX_ROWS, KernelSizes
+from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import CODES, COLUMNS, INPUTS, MAX_CODED_ROWS, MAX_ROWS, KernelSizes
 
 
 def matmul(
@@ -72,8 +72,9 @@ def _sizes(x: jax.Array, stack: jax.Array, spec: MatmulSpec, out_dtype: jnp.dtyp
     are_codes = x.dtype in CODES and x.dtype == stack.dtype
     if not are_codes and (x.dtype not in (jnp.bfloat16, jnp.float16) or stack.dtype not in (x.dtype, jnp.int8)):
         raise NotImplementedError(f"it multiplies bfloat16 or float16, not {x.dtype} by {stack.dtype}")
-    if num_rows > MAX_ROWS:
-        raise NotImplementedError(f"it is for at most {MAX_ROWS} rows, not {num_rows}")
+    most = MAX_CODED_ROWS if are_codes else MAX_ROWS
+    if num_rows > most:
+        raise NotImplementedError(f"it is for at most {most} rows, not {num_rows}")
     whole = check_shape(num_columns, num_inputs)
     types = (x.dtype, stack.dtype)
     block = spec.block or block_sizes(num_rows, num_columns, num_inputs, types, spec)

@@ -14,6 +14,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from pallas_kernels.gpu_ring import tiled
 
 MAX_ROWS = 64
+MAX_CODED_ROWS = 128
+"""Of codes, whose products need no registers for what is widened."""
 COLUMNS = 64
 """Output columns of a wgmma: its rows."""
 SWIZZLE_BYTES = 128

@@ -25,7 +25,7 @@ class TwoWorkloads:
 
 def main(spec_file: str, result_file: str) -> None:
     spec = json.loads(Path(spec_file).read_text())
-    llm = LLM(spec["gguf"], dtype=spec["dtype"], **spec["options"])
+    llm = LLM(spec["gguf"], dtype=spec["dtype"], **{"quantization": "dense"} | spec["options"])
     workloads = TwoWorkloads(Workload(**spec["warm_up"]), Workload(**spec["timed"]))
     measured = measure(llm, workloads, warm_up="pass", repeats=1)
     result = pass_summaries.throughput(measured.passes)

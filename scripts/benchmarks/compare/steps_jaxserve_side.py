@@ -23,6 +23,7 @@ def main(spec_file: str, result_file: str) -> None:
     llm = LLM(
         spec["gguf"],
         dtype=spec["dtype"],
+        quantization="dense",
         max_model_len=spec["context"] + spec["num_steps"] + SPREAD,
         max_num_seqs=max_rows,
         max_num_batched_tokens=512,

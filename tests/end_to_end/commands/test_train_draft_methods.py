@@ -9,6 +9,7 @@ from jaxserve.cli.main import main
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from tests.support.drafting import always, draft_counts
 from tests.support.golden_data import checkpoint
+from tests.support.processes.command_line import check_mistake_here
 from tests.support.tiny_engines import SMALL, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("as_optax_adds")
@@ -28,6 +29,13 @@ def test_an_eagle_draft_is_trained_and_used(tmp_path, capsys):
     assert (out / "training.html").read_text().count("<th>depth ") == 3
     llm = always(LLM(model, speculative_config=options | {"eagle_topk": 2}, **SMALL))
     assert draft_counts(llm)[1] > 0
+
+
+@pytest.mark.parametrize("method", ["eagle3", "layer_skip"])
+def test_methods_that_take_layers_apart_need_dense_weights(method, tmp_path, capsys):
+    options = ["--method", method, "--out", str(tmp_path), "--quantization", "int8", "--quiet", *ENGINE]
+    message = f"--method {method} needs dense weights: leave --quantization out"
+    check_mistake_here(["train-draft", str(checkpoint("llama3")), *options], message, capsys)
 
 
 def test_layers_to_skip_are_found_and_used(tmp_path, capsys):

@@ -7,6 +7,7 @@ import pytest
 from gguf.constants import GGMLQuantizationType
 
 from jaxserve import LLM, SamplingParams
+from jaxserve.analysis.inspect_model import inspect_model
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
@@ -160,6 +161,52 @@ def test_blocks_stay_packed_where_they_are_multiplied_and_on_cpus_where_asked_fo
             if device != CPU:
                 with pytest.raises(ConfigError, match=reason):
                     kept(source, config, device, **changes)
+
+
+def packing_of(path, device, quantization="auto"):
+    """(the model that engines run, its packing)."""
+    config = EngineConfig.create(str(path), quantization=quantization, dtype="bfloat16")
+    with open_model(config) as source:
+        found = with_packing(config, source, device)
+    return found.model, found.packing
+
+
+def test_a_gpu_chooses_among_no_layers(tmp_path):
+    """Nine layers of forms in no repeating order, such as those of Q4_K_M."""
+    kinds = dict.fromkeys(SHAPES, "Q4_K")
+    path, _ = write_model(tmp_path / "mixed.gguf", [kinds] * 8 + [kinds | {"ffn_down": "Q6_K"}])
+    model, packing = packing_of(path, H200)
+    assert {path.rpartition("/")[2] for path, _ in packing.own} == {"embed", "qkv", "o", "gate_up"}
+    assert (len(model.stacks), packing.decoded) == (1, "Q4_K, Q6_K")
+    assert "in no repeating order" in dict(packing.reasons)["down"]
+    model, packing = packing_of(path, TPU)
+    assert len(model.stacks) == 2
+    assert {path.rpartition("/")[2] for path, _ in packing.own} >= {"gate_up", "down"}
+    path, _ = write_model(tmp_path / "no.gguf", [dict.fromkeys(SHAPES, "Q4_K")] * 8 + [dict.fromkeys(SHAPES, "Q6_K")])
+    model, packing = packing_of(path, H200)
+    assert (len(model.stacks), packing.own) == (1, ())
+    with pytest.raises(ConfigError, match="all forms of the layers differ from layer to layer"):
+        packing_of(path, H200, "packed")
+
+
+def test_layers_that_differ_in_what_is_decoded_share_a_stack(tmp_path):
+    kinds = dict.fromkeys(SHAPES, "Q4_1")
+    path, _ = write_model(tmp_path / "m.gguf", [kinds | {"ffn_down": "Q5_0"}, kinds | {"ffn_down": "Q5_1"}])
+    model, packing = packing_of(path, H200)
+    assert len(model.stacks) == 1
+    assert "down" not in {path.rpartition("/")[2] for path, _ in packing.own}
+    assert packing.decoded == "Q5_0, Q5_1"
+    assert len(packing_of(path, CPU, "packed")[0].stacks) == 2
+
+
+def test_inspection_shows_what_each_device_keeps(tmp_path):
+    path, _ = write_model(tmp_path / "m.gguf", [dict.fromkeys(SHAPES, "Q4_1")] * 2)
+    fits = inspect_model(EngineConfig.create(str(path)), None, num_devices=1).fits
+    weights = {fit.device: fit.weight_bytes for fit in fits}
+    assert weights["H200"] == weights["H100 80GB"] < 0.5 * weights["A100 80GB"]
+    assert weights["TPU v6e"] < 0.7 * weights["A100 80GB"]
+    fits = inspect_model(EngineConfig.create(str(path), quantization="packed"), None, num_devices=1).fits
+    assert "A100 80GB" not in {fit.device for fit in fits}, "whose engines refuse it"
 
 
 def test_a_gpu_keeps_the_blocks_that_its_kernel_serves(model, tmp_path):

@@ -9,6 +9,8 @@ from jaxserve import LLM, SamplingParams
 from jaxserve.cli.main import main
 from jaxserve.core.errors import ConfigError
 from jaxserve.engine.build.startup import cache_key
+from tests.end_to_end.engine.test_packed_blocks import OPTIONS as PACKED
+from tests.end_to_end.engine.test_packed_blocks import write_model
 from tests.support.compiled.compilation_cache import cache_events, cache_restored
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SIZES
@@ -31,6 +33,19 @@ def folder(tmp_path_factory):
 def _cache_restored():
     with cache_restored():
         yield
+
+
+def test_a_file_whose_layers_are_packed_differently_finds_its_folder(tmp_path):
+    """Its layers have stacks of their own, which the file's configuration does not have."""
+    model, _ = write_model(tmp_path / "m.gguf")
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in PACKED.items() if name != "skip_tokenizer_init"]
+    packed = ["--quantization", "packed", "--skip-tokenizer-init", "--quiet"]
+    assert main(["compile", str(model), "--out", str(tmp_path / "out"), *flags, *packed]) == 0
+    options = {"dtype": "float32", "skip_tokenizer_init": True, "quantization": "packed"}
+    llm = LLM(str(model), compiled=str(tmp_path / "out"), **options)
+    assert len(llm.parts.model.stacks) == 3
+    assert len(llm.generate([[3, 4, 5]], GREEDY, use_tqdm=False)[0].outputs[0].token_ids) == GREEDY.max_tokens
+    assert not llm.parts.runner.programs.traces
 
 
 def test_a_second_engine_traces_nothing_and_compiles_nothing(folder):

@@ -62,7 +62,7 @@ def stored(folder, name):
 
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_codes_are_those_of_the_file_and_tokens_those_of_a_naive_loop(folder, num_devices, is_multiplied_here):
-    llm = LLM(str(folder), tensor_parallel_size=num_devices, **OPTIONS)
+    llm = LLM(str(folder), quantization="packed", tensor_parallel_size=num_devices, **OPTIONS)
     params = llm.parts.runner.params
     down = params["layers"]["global"]["down"]
     for layer, codes in enumerate(down.codes):
@@ -96,7 +96,12 @@ def test_devices_that_multiply_fp8_keep_it(tmp_path):
     model = write(tmp_path / "model")
     assert quantize([str(model), str(tmp_path / "fp8"), "--scheme", "fp8", "--quiet"]) == 0
     for device in (TPU7X, H200):
-        assert packing_on(device, tmp_path / "fp8", "auto") == packing_on(device, tmp_path / "fp8", "packed") == ROWS
+        assert (
+            packing_on(device, tmp_path / "fp8", "auto", dtype="bfloat16")
+            == packing_on(device, tmp_path / "fp8", "packed")
+            == ROWS
+        )
+        assert packing_on(device, tmp_path / "fp8", "auto", dtype="float32") != ROWS, "activations are not coded"
         assert packing_on(device, model, "fp8") == ROWS
         assert packing_on(device, "llama-3-8b", "fp8", load_format="dummy") == ROWS
     for device in (CPU, A100):

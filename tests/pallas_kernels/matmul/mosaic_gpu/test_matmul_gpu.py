@@ -44,6 +44,8 @@ CASES = [
             (packed(replace(PLAIN, name="silu_splits", num_rows=8, activation="silu"), scheme), BlockSizes(64, 64, 2)),
         )
     ),
+    # In two chunks.
+    (packed(replace(PLAIN, name="many_rows", num_rows=131, num_columns=64, num_inputs=128), "fp8"), None),
     (packed(replace(PLAIN, name="float16", num_rows=64, dtype="float16", out_dtype="float32")), SMALL),
 ]
 

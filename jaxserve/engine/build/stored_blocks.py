@@ -1,0 +1,94 @@
+"""Wiring: `StoredBlocks`: the matrices of a model that have packed forms, layer by layer, and the model that runs them:
+layers with other forms have stacks of their own."""
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from checkpoints.mapping.stored_forms import Forms, stored_forms
+from checkpoints.mapping.trees import matrices
+from jaxserve.core.hardware.mesh import abstract_mesh
+from jaxserve.engine.build.model_source import ModelSource
+from jaxserve.models.config.model_config import ModelConfig, Stack
+from jaxserve.models.packing import Packing
+from jaxserve.models.param_spec import decoded_spec
+from jaxserve.models.params import declare
+from jaxserve.models.transformer import stacks_of_turn
+from jaxserve.runner.load_weights import TENSOR_NAMES, dims
+from pallas_kernels.block_forms.block_form import BlockForm
+
+ONE = abstract_mesh(1)
+
+
+class StoredBlocks(NamedTuple):
+    """layers: of each layer its forms, by the name of the leaf. ends: those of embedding and head."""
+
+    layers: list[Forms]
+    ends: Forms
+
+    def apart(self, model: ModelConfig) -> tuple[ModelConfig, Packing]:
+        """The model with a stack for each kind of layers and forms of their matrices, and the forms by path."""
+        variants: dict[int, list[Forms]] = defaultdict(list)
+        for stack, forms in zip(model.layer_stacks, self.layers, strict=True):
+            if forms not in variants[stack]:
+                variants[stack].append(forms)
+        stacks, own, index = list[Stack](), Forms(), dict[tuple[int, int], int]()
+        for number, stack in enumerate(model.stacks):
+            for i, forms in enumerate(variants[number]):
+                index[number, i] = len(stacks)
+                stacks.append(stack if len(variants[number]) == 1 else replace(stack, name=f"{stack.name}_{i}"))
+                own |= {f"layers/{stacks[-1].name}/{leaf}": form for leaf, form in forms.items()}
+        layer_stacks = tuple(
+            index[stack, variants[stack].index(forms)]
+            for stack, forms in zip(model.layer_stacks, self.layers, strict=True)
+        )
+        divided = replace(model, stacks=tuple(stacks), layer_stacks=layer_stacks)
+        return divided, Packing(own=tuple((own | self.ends).items()))
+
+    def kept(self, apart: ModelConfig, packing: Packing) -> "StoredBlocks":
+        """The forms that a packing of the divided model still has."""
+        own = dict(packing.own)
+
+        def kept(path: str, forms: Forms) -> Forms:
+            found = {leaf: own.get(f"{path}{leaf}") for leaf in forms}
+            return {leaf: form for leaf, form in found.items() if isinstance(form, BlockForm | tuple)}
+
+        layers = zip(apart.layer_stacks, self.layers, strict=True)
+        return StoredBlocks(
+            [kept(f"layers/{apart.stacks[stack].name}/", forms) for stack, forms in layers], kept("", self.ends)
+        )
+
+    def repeating(self, model: ModelConfig, platform: str) -> "StoredBlocks":
+        """On a GPU whose steps would choose among the layers' forms, without those that are not alike in all layers of
+        a kind (`transformer.stacks_of_turn`)."""
+        if platform != "gpu" or stacks_of_turn(self.apart(model)[0].layer_stacks, platform) is not None:
+            return self
+        alike = [
+            {leaf: form for leaf, form in forms.items() if self._are_alike(model, stack, leaf)}
+            for stack, forms in zip(model.layer_stacks, self.layers, strict=True)
+        ]
+        return StoredBlocks(alike, self.ends)
+
+    def names_without(self, kept: "StoredBlocks") -> str:
+        """Of the forms of matrices that are not among those that are kept."""
+        pairs = zip([*self.layers, self.ends], [*kept.layers, kept.ends], strict=True)
+        return Packing(own=tuple(item for forms, own in pairs for item in forms.items() if item[0] not in own)).name
+
+    def _are_alike(self, model: ModelConfig, stack: int, leaf: str) -> bool:
+        layers = zip(model.layer_stacks, self.layers, strict=True)
+        return len({forms.get(leaf) for number, forms in layers if number == stack}) == 1
+
+
+def stored_blocks(source: ModelSource, num_devices: int) -> StoredBlocks | None:
+    """Those of the file; None where no matrix can stay packed."""
+    checkpoint, model = source.checkpoint, source.model
+    if checkpoint is None or checkpoint.spelling not in ("hf", "gguf"):
+        return None
+    specs = {path: decoded_spec(leaf) for path, leaf in matrices(declare(model, ONE, jnp.float32)).items()}
+    shapes = {path: spec.shape for path, spec in specs.items()}
+    divided = {path for path, spec in specs.items() if spec.axes[-1] is not None}
+    rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
+    found = StoredBlocks(*stored_forms(checkpoint.file, rules, shapes, model.num_layers, num_devices, divided))
+    return found if any(found.layers) or found.ends else None
