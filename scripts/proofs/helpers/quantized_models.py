@@ -11,6 +11,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+from checkpoints.quantized.forms.form_names import GGUF_NAMES
 from scripts.proofs.helpers.draft_equality import SMOLLM
 from scripts.proofs.helpers.stored_rows import ROOT, STORE, state_of_sources
 
@@ -38,9 +39,11 @@ def quality(scheme: str) -> dict[str, Any]:
 
 
 def quantized(scheme: str) -> Path:
-    """The folder of the model with this scheme, written now where it is missing."""
+    """The folder or GGUF file of the model with this scheme, written now where it is missing."""
     store = STORE / f"quantized-{state_of_sources('quantization')}"
-    folder = store / scheme
+    folder = store / (f"{scheme}.gguf" if scheme in GGUF_NAMES else scheme)
+    if folder.suffix and folder.exists():
+        return folder
     command = [sys.executable, "-m", "jaxserve.cli.main", "quantize", SMOLLM, str(folder), "--scheme", scheme]
     if scheme.startswith(CALIBRATED):
         calibration = store / "calibration.txt"

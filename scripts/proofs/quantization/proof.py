@@ -2,9 +2,9 @@
 
 GGUF files are kept packed: 100 prompts x 64 tokens in float32 are compared with those of transformers for the decoded
 weights, as in `scripts/prove parity`, which says what a tie is, and the devices' bytes with those of the file. Then
-SmolLM2 is written in each scheme of `jaxserve quantize`, and predicts 20,480 tokens of Python's reference. Speeds are
-tokens/s in turns with bfloat16. Rows are stored in .cache/proofs: an interrupted run continues as long as the sources
-are unchanged.
+SmolLM2 is written in each scheme of `jaxserve quantize`, and predicts 20,480 tokens of Python's reference. transformers
+reads these files, too (with compressed-tensors and bitsandbytes), and its logits are compared. Speeds are tokens/s in
+turns with bfloat16. Rows are stored in .cache/proofs: an interrupted run continues as long as sources are unchanged.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from scripts.proofs.helpers.draft_equality import SMOLLM
 from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio
 from scripts.proofs.helpers.quantized_models import file_bytes, quality
 from scripts.proofs.helpers.stored_rows import stored_row
+from scripts.proofs.quantization.read_by_transformers import largest_error
 
 WAYS: dict[str, dict[str, Any]] = {
     "busy batch": {},
@@ -36,6 +37,10 @@ ROUNDED = "int4-g64"
 BETTER = ("int8", "w8a8", "fp8", "gptq-g64", "awq-g64", "nf4")
 """Schemes that must be nearer to the dense model than groups of 4 bits that are rounded to the nearest code."""
 
+READ = ("int8", "w8a8", "fp8", "int4-g64", "gptq-g64", "awq-g64", "nf4", "q8_0", "q4_0")
+MOST_LOGIT_ERROR = 1e-4
+"""Over the largest logit; in float32 4e-6."""
+
 LEAST_SPEEDS = {("w8a8", 1): 1.0, ("w8a8", 8): 1.3, ("w8a8", 32): 1.3, ("packed", 8): 0.8}
 """By `quantization` and number of sequences: tokens/s over those of bfloat16."""
 NUM_TURNS, NUM_TOKENS = 6, 64
@@ -47,11 +52,15 @@ def main(argv: list[str]) -> str:
     args = parser.parse_args(argv)
     if args.row:
         kind, _, name = args.row.partition(": ")
-        rows = {"quality": quality, "speeds": _measured_speeds}.get(kind, _packed_row)
+        rows = {
+            "quality": quality,
+            "transformers": lambda scheme: [largest_error(scheme)],
+            "speeds": _measured_speeds,
+        }.get(kind, _packed_row)
         print(json.dumps(rows(name)))
         return ""
     lines, bad = _tokens()
-    for table in (_qualities, _speeds):
+    for table in (_qualities, _read, _speeds):
         more, failed = table()
         lines, bad = [*lines, "", *more], [*bad, *failed]
     if bad:
@@ -107,6 +116,12 @@ def _qualities() -> Table:
         rows[name] = cells, is_near and (name not in BETTER or perplexity < rounded)
     titles = ["scheme", "perplexity", "over dense", "bound", "divergence, nats", "same likeliest token"]
     return _table([*titles, "MiB, decoded to float32 but for int8 and w8a8"], rows)
+
+
+def _read() -> Table:
+    found = {name: stored_row("quantization", f"transformers: {name}")[0] for name in READ}
+    rows = {name: ([f"{error:.1e}", MOST_LOGIT_ERROR], error <= MOST_LOGIT_ERROR) for name, error in found.items()}
+    return _table(["read by transformers", "largest error of a logit", "bound"], rows)
 
 
 def _speeds() -> Table:
