@@ -36,7 +36,7 @@ SCHEMES = {scheme.name: scheme for scheme in (Scheme("int8", False), Scheme("w8a
 """By name; what the option `quantization` of an engine takes."""
 FP8 = Scheme("fp8", True, "float8_e4m3fn")
 ALL_SCHEMES = SCHEMES | {FP8.name: FP8}
-"""With that of devices that multiply FP8 (`jaxserve/engine/build/fp8_products.py`)."""
+"""With that of devices that multiply FP8 (`jaxserve/engine/build/packing/fp8_products.py`)."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("codes", "scales"), meta_fields=("scheme", "dtype"))

@@ -17,9 +17,9 @@ from jaxserve.analysis.sharded_sizes import LocalSizes
 from jaxserve.analysis.tokenizer_info import TokenizerInfo, describe_tokenizer
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import engine_sizes, kv_pool_size
-from jaxserve.engine.build.block_products import DeviceKind
-from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype, is_only_shape, open_model
+from jaxserve.engine.build.packing.block_products import DeviceKind
+from jaxserve.engine.build.packing.choose_packing import with_packing
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.runner.load_weights import read_config
 

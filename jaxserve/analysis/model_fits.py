@@ -10,9 +10,9 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.device_specs import DEVICES, NAMES_BY_DEVICE_KIND
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import engine_sizes, kv_pool_size
-from jaxserve.engine.build.block_products import DeviceKind
-from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
+from jaxserve.engine.build.packing.block_products import DeviceKind
+from jaxserve.engine.build.packing.choose_packing import with_packing
 
 FIT_LENGTHS = (4096, 32_768)
 KINDS = {name: DeviceKind("tpu" if "TPU" in kind else "gpu", kind) for kind, name in NAMES_BY_DEVICE_KIND.items()}

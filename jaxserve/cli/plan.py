@@ -33,8 +33,8 @@ def run(argv: list[str]) -> int:
     from jaxserve.cli.tables.report_output import write_record
     from jaxserve.core.hardware.aot_targets import no_persistent_cache
     from jaxserve.core.progress_bars import CompileBar
-    from jaxserve.engine.build.choose_packing import with_packing
     from jaxserve.engine.build.model_source import open_draft
+    from jaxserve.engine.build.packing.choose_packing import with_packing
     from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 
     if not is_absent:

@@ -11,9 +11,9 @@ from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.progress_bars import LoadBar
 from jaxserve.engine.build import engine_sizes
-from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import choose_dtype, open_model
 from jaxserve.engine.build.model_text import choose_tokenizer
+from jaxserve.engine.build.packing.choose_packing import with_packing
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig

@@ -8,7 +8,6 @@ from jax.sharding import Mesh
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.adapter_reading import make_adapter_store, max_adapter_pages
-from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.grammars import Grammars
@@ -16,6 +15,7 @@ from jaxserve.engine.build.memory_budget import limit_on
 from jaxserve.engine.build.memory_fallback import detect_shortage, with_room
 from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_draft, open_model
 from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
+from jaxserve.engine.build.packing.choose_packing import with_packing
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.engine.inputs.input_processor import InputProcessor

@@ -6,8 +6,8 @@ import pytest
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import build
-from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build.packing.choose_packing import with_packing
 from pallas_kernels.block_forms.half_bits import without_half_bits
 from tests.end_to_end.engine.test_packed_blocks import LAYERS, SHAPES, TPU, texts, write_model
 

@@ -11,9 +11,9 @@ from jaxserve.analysis.inspect_model import inspect_model
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.block_products import DeviceKind
-from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build.packing.block_products import DeviceKind
+from jaxserve.engine.build.packing.choose_packing import with_packing
 from jaxserve.models.packing import DENSE
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import without_half_bits

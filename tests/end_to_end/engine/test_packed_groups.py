@@ -10,9 +10,9 @@ from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.block_products import DeviceKind
-from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build.packing.block_products import DeviceKind
+from jaxserve.engine.build.packing.choose_packing import with_packing
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, fp8, gptq, nf4

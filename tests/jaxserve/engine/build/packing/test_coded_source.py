@@ -12,9 +12,9 @@ from jaxserve.cli.convert import run as convert
 from jaxserve.cli.quantize import run as quantize
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.block_products import DeviceKind
-from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build.packing.block_products import DeviceKind
+from jaxserve.engine.build.packing.choose_packing import with_packing
 from tests.checkpoints import gguf_builder
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.random_models import Sizes, gguf_tensors, hf_tensors

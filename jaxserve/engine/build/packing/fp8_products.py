@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from checkpoints.mapping.trees import matrices
 from jaxserve.core.hardware.mesh import abstract_mesh
-from jaxserve.engine.build.block_products import DeviceKind, num_columns, shape_on_device
+from jaxserve.engine.build.packing.block_products import DeviceKind, num_columns, shape_on_device
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import decoded_spec

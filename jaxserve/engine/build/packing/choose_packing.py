@@ -9,11 +9,11 @@ from checkpoints.quantized.forms.form_names import CODED_NAMES
 from checkpoints.quantized.quantized_file import QuantizedFile
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.block_products import DeviceKind, NothingKept, kept_on
-from jaxserve.engine.build.coded_source import coded_while_loading
-from jaxserve.engine.build.fp8_products import fp8_packing
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
-from jaxserve.engine.build.stored_blocks import StoredBlocks, stored_blocks
+from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, kept_on
+from jaxserve.engine.build.packing.coded_source import coded_while_loading
+from jaxserve.engine.build.packing.fp8_products import fp8_packing
+from jaxserve.engine.build.packing.stored_blocks import StoredBlocks, stored_blocks
 from jaxserve.models.packing import Packing
 from pallas_kernels.qtensor import FP8, SCHEMES
 

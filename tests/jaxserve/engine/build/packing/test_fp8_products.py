@@ -10,14 +10,14 @@ import pytest
 from jaxserve import LLM
 from jaxserve.cli.quantize import run as quantize
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build import choose_packing, coded_source
-from jaxserve.engine.build.block_products import DeviceKind
-from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build.packing import choose_packing, coded_source
+from jaxserve.engine.build.packing.block_products import DeviceKind
+from jaxserve.engine.build.packing.choose_packing import with_packing
 from jaxserve.models.packing import DENSE, Packing
 from pallas_kernels.qtensor import FP8
 from tests.end_to_end.engine.packed_weights import greedy_texts, naive
-from tests.jaxserve.engine.build.test_coded_source import write
+from tests.jaxserve.engine.build.packing.test_coded_source import write
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL
 

@@ -18,9 +18,9 @@ from checkpoints.quantized.quantized_weight import Misfit
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.block_products import DeviceKind, NothingKept, kept_on
-from jaxserve.engine.build.fp8_products import fp8_packing
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
+from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, kept_on
+from jaxserve.engine.build.packing.fp8_products import fp8_packing
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import decoded_spec
