@@ -44,7 +44,8 @@ Progress = Callable[[int, int], None]
 class EngineParts:
     """Everything that `LLM` drives.
 
-    model: as it runs, its rotary embeddings chosen for the context. described: as the checkpoint describes it.
+    model: as it runs, its rotary embeddings chosen for the context. described: as the checkpoint describes it,
+    with the stacks of layers that its packing needs.
     """
 
     engine: Engine

@@ -46,7 +46,7 @@ def compiler_for(config: EngineConfig, spec: EngineSpec) -> Compiler:
 def with_compiled_sizes(config: EngineConfig, model: ModelConfig) -> EngineConfig:
     """The options, those left open as in the folder of `compiled`, if it is given.
 
-    model: as its checkpoint describes it. Raises ConfigError where the folder was made for another model.
+    model: `EngineParts.described`. Raises ConfigError where the folder was made for another model.
     """
     if config.compiled is None:
         return config
@@ -63,7 +63,7 @@ def write_compiled(
 ) -> None:
     """Fill a folder, made by `compiled_folder.clear` and whose cache JAX uses already, with an engine's programs.
 
-    described: the model as its checkpoint describes it. on_compiled: called with the name of each program. Raises
+    described: `EngineParts.described`. on_compiled: called with the name of each program. Raises
     ConfigError where the programs need more memory than the pool leaves.
     """
     programs = spec.programs
