@@ -44,7 +44,7 @@ DRAWN = {
     "EAGLE-3, trees, matched": EAGLE_TREE,
 }
 NUM_COUNTED = 32
-NUM_TURNS = 6
+NUM_TURNS = 8
 LEAST_SUITED = 0.95  # or more: drafts that do not pay are switched off
 
 

@@ -1,17 +1,17 @@
 """What drafts gain where texts repeat themselves, and what they cost where not: ratios of engines in turns.
 
-Two engines of one process generate the same texts, one after the other; the order changes from turn to turn, and the
-median of the turns' ratios counts. On a machine of two virtual cores single ratios scatter by 5 %.
+Two engines of one process generate the same texts side by side (`engines_in_turns.py`), several times; the median of
+the ratios counts.
 """
 
 import statistics
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
 
+from scripts.proofs.helpers.engines_in_turns import rates_in_turns
 from scripts.proofs.parity import read_goldens
 
 OPTIONS = {"max_model_len": 1024, "max_num_seqs": 32, "max_num_batched_tokens": 512}
@@ -85,9 +85,8 @@ def ratio(plain, drafting, texts: Texts, params, num_turns: int = NUM_TURNS) -> 
     """Tokens/s with drafts over those without."""
     found: list[float] = []
     for turn in range(-1, num_turns):  # the first compiles, and measures what drafts take
-        order = (plain, drafting) if turn % 2 else (drafting, plain)
-        rates = {id(llm): _rate(llm, texts, params) for llm in order}
-        found.append(rates[id(drafting)] / rates[id(plain)])
+        without, with_drafts = rates_in_turns((plain, drafting), texts, params, first=turn % 2)
+        found.append(with_drafts / without)
     return statistics.median(found[1:])
 
 
@@ -139,10 +138,3 @@ def counted_passes(llm) -> Iterator[list[int]]:
 
     with patch.object(runner, "collect", collect_and_count):
         yield passes
-
-
-def _rate(llm, texts: Texts, params) -> float:
-    """Tokens/s."""
-    started = time.perf_counter()
-    outputs = llm.generate(texts, params, use_tqdm=False)
-    return sum(len(output.outputs[0].token_ids) for output in outputs) / (time.perf_counter() - started)
