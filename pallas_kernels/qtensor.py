@@ -62,5 +62,5 @@ def encode(rows: np.ndarray, scheme: Scheme = SCHEMES["int8"]) -> tuple[np.ndarr
     with np.errstate(invalid="ignore"):  # inf / inf
         codes = rows / np.where(scales > 0, scales, np.float32(1))[..., None]
         # A scale that is subnormal is not exact, and larger floats would become NaN.
-    codes = np.rint(codes) if scheme.codes == "int8" else np.clip(codes, -scheme.largest, scheme.largest)
-    return codes.astype(np.dtype(scheme.codes)), scales
+        codes = np.rint(codes) if scheme.codes == "int8" else np.clip(codes, -scheme.largest, scheme.largest)
+        return codes.astype(np.dtype(scheme.codes)), scales
