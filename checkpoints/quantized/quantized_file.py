@@ -89,7 +89,9 @@ class QuantizedFile:
         schemes = set(map(self.row_scheme_of, names))
         if names != self._weights.keys() or not schemes or None in schemes:
             return None
-        return schemes.pop() if len(schemes) == 1 else "int8" if "fp8" not in schemes else None
+        if schemes == {"int8", "w8a8"}:  # alike but for the activations
+            return "int8"
+        return schemes.pop() if len(schemes) == 1 else None
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         if name in self._weights:
