@@ -89,30 +89,64 @@ class BlockForm:
             start += field.num_bytes
         return fields
 
+    @property
+    def num_parts(self) -> int:
+        """Codes in a byte of the first plane."""
+        return 8 // self.planes[0].bits
+
+    def part(self, values: Shaped[Array, "*lead I"], number: int) -> Shaped[Array, "*lead J"]:
+        """Of one value for each input, those of a part: of the inputs whose codes have the same place in their byte of
+        the first plane."""
+        runs = values.reshape(*values.shape[:-1], -1, self.num_parts, self.planes[0].run)
+        return runs[..., number, :].reshape(*values.shape[:-1], -1)
+
     def decode(self, fields: Fields, dtype: Any) -> Float[Array, "*out I"]:
         """The values, computed in float32 or float64 as `dtype` is the latter."""
-        real = jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32
-        codes = self._codes(fields)
-        # Once for each group: XLA on CPU would decode a group's scale again for each of its inputs.
-        scales, offsets, zeros = lax.optimization_barrier(self.scales(fields, real))
-        groups = codes.reshape(*codes.shape[:-1], -1, self.group_len)
-        groups = looked_up(groups.astype(jnp.int32), self.values, real) if self.values else groups.astype(real)
-        if zeros is not None:
-            groups = groups - zeros[..., None]
-        elif self.zero:
-            groups = groups - self.zero
-        groups = groups * scales[..., None]
-        if offsets is not None:
-            groups = groups + offsets[..., None]
-        return groups.reshape(codes.shape).astype(dtype)
+        run = self.planes[0].run
+        parts = [part.reshape(*part.shape[:-1], -1, run) for part in self.decode_parts(fields, dtype)]
+        joined = jnp.stack(parts, axis=-2)
+        return joined.reshape(*joined.shape[:-3], -1)
 
-    def _codes(self, fields: Fields) -> Shaped[Array, "*out I"]:
+    def decode_parts(self, fields: Fields, dtype: Any) -> list[Float[Array, "*out J"]]:
+        """The same part by part: vectors of bytes become vectors of values, where those of all inputs in order would be
+        put together one by one (XLA on CPU; Q4_0 of 3072 x 576 on two cores with AVX-512: 0.26 ms, not 0.9)."""
+        real = jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32
+        # Once for each group: XLA on CPU would decode a group's scale again for each of its inputs.
+        terms = Scales(*lax.optimization_barrier(self.scales(fields, real)))
         first, *others = self.planes
-        codes, shift = _unpacked(fields[first.field], first), first.bits
-        for plane in others:
-            codes = codes | (_unpacked(fields[plane.field], plane) << jnp.uint8(shift))
-            shift += plane.bits
-        return codes
+        unpacked = [_unpacked(fields[plane.field], plane) for plane in others]
+        parts: list[jax.Array] = []
+        for number in range(self.num_parts):
+            codes, shift = fields[first.field], first.bits
+            if self.num_parts > 1:
+                codes = (codes >> jnp.uint8(number * first.bits)) & jnp.uint8(2**first.bits - 1)
+            for plane, bits in zip(others, unpacked, strict=True):
+                codes = codes | (self.part(bits, number) << jnp.uint8(shift))
+                shift += plane.bits
+            parts.append(self._values(codes, terms, number, real).astype(dtype))
+        return parts
+
+    def _values(self, codes: Shaped[Array, "*out J"], terms: Scales, number: int, real: Any) -> Float[Array, "*out J"]:
+        scales, offsets, zeros = (None if term is None else self._of_part(term, number) for term in terms)
+        assert scales is not None
+        pieces = codes.reshape(*scales.shape[:-1], -1)
+        values = looked_up(pieces.astype(jnp.int32), self.values, real) if self.values else pieces.astype(real)
+        if zeros is not None:
+            values = values - zeros
+        elif self.zero:
+            values = values - self.zero
+        values = values * scales
+        if offsets is not None:
+            values = values + offsets
+        return values.reshape(codes.shape)
+
+    def _of_part(self, by_group: Float[Array, "*out G"], number: int) -> Float[Array, "*out pieces 1"]:
+        """Of a part's consecutive inputs of one group. Runs have whole groups, or groups have runs of all parts."""
+        groups, rest = divmod(self.planes[0].run, self.group_len)
+        if rest == 0:
+            by_run = by_group.reshape(*by_group.shape[:-1], -1, self.num_parts, groups)
+            by_group = by_run[..., number, :].reshape(*by_group.shape[:-1], -1)
+        return by_group[..., None]
 
 
 def _unpacked(field: Shaped[Array, "*out n"], plane: Plane) -> Shaped[Array, "*out I"]:

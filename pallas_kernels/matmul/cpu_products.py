@@ -1,7 +1,7 @@
 """Device: `cpu_product`, how XLA on CPU multiplies fastest; which form is fastest depends on the processor.
 
-XLA's library for products on CPU (YNNPACK) packs the right operand in each call. It multiplies bfloat16 by AMX where
-the processor has it, else by AVX-512, in which products of many rows are faster in float32.
+XLA's library for products on CPU (YNNPACK) packs the right operand in each call. It multiplies bfloat16 by AMX or by
+AVX-512's products of pairs where the processor has them; where it has neither, many rows are faster in float32.
 """
 
 from dataclasses import dataclass
@@ -11,44 +11,55 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Num
 
-BF16, F32 = jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float32)
+BF16, F32, INT8 = jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float32), jnp.dtype(jnp.int8)
 MAX_WIDE_BYTES = 2**26
 """Of a matrix converted to float32: twice that of Llama 3.2 1B's MLP, and no head."""
+MAX_LEFT_CODES = 2**24
+"""Of a matrix of int8 that is the left operand: no head, whose outputs take longer to transpose than this saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuRule:
     """max_left_rows: of x, up to which weights are the left operand, by dtype. min_wide_rows: of bfloat16, from which
-    on both operands are converted to float32; None: never. Sums are float32 in every form; their order differs."""
+    on both operands are converted to float32; None: never. has_bf16: whether the processor multiplies bfloat16 without
+    converting it. Sums are float32 in every form; their order differs."""
 
+    name: str
     max_left_rows: dict[jnp.dtype, int]
-    min_wide_rows: int | None
+    min_wide_rows: int | None = None
+    has_bf16: bool = True
 
 
-AMX = CpuRule({BF16: 64, F32: 8}, None)
+AMX = CpuRule("AMX", {BF16: 64, F32: 8})
 """SmolLM2's layers and head on two cores of an Intel Xeon, with the weights on the right and on the left: 22 and 13 ms
 for 2 rows of bfloat16, 25 and 19 for 32, 52 and 55 for 128; 45 and 31 ms for 2 rows of float32, 66 and 74 for 32."""
-NO_AMX = CpuRule({F32: 8}, 128)
-"""The same on two cores of a Xeon whose AMX is hidden: 16 and 35 ms for 2 rows of bfloat16, 26 and 38 for 8; a layer of
+AVX512_BF16 = CpuRule("AVX512_BF16", {F32: 64, INT8: 16})
+"""A layer of SmolLM2 on two cores of an AMD EPYC (Zen 4), with the weights on the right and on the left: 0.51 and 0.63
+ms for 2 rows of bfloat16, 1.08 and 0.98 for 32, 2.6 and 2.8 for 128, 9.0 and 12.9 for 512, where float32 takes 17.3;
+0.96 and 0.55 ms for 2 rows of float32, 2.0 and 1.4 for 32, 3.1 and 2.5 for 64; of int8 0.36 and 0.27 for 8, 0.88 and
+0.88 for 64."""
+OTHER = CpuRule("other", {F32: 8}, min_wide_rows=128, has_bf16=False)
+"""SmolLM2 on two cores of a Xeon whose AMX is hidden: 16 and 35 ms for 2 rows of bfloat16, 26 and 38 for 8; a layer of
 512 rows in bfloat16 and in float32 24 and 15 ms, of 128 rows 6.4 and 5.7, of 64 rows 3.4 and 3.6."""
+BY_FLAG = {"amx_bf16": AMX, "avx512_bf16": AVX512_BF16}
 
 
 @cache
-def has_amx() -> bool:
-    """Whether this machine's processor multiplies bfloat16 by AMX, as far as Linux says."""
+def cpu_rule() -> CpuRule:
+    """That of this machine's processor, as far as Linux says what it has."""
     info = Path("/proc/cpuinfo")
-    return info.exists() and " amx_bf16" in info.read_text()
+    flags = info.read_text().split() if info.exists() else []
+    return next((rule for flag, rule in BY_FLAG.items() if flag in flags), OTHER)
 
 
-def cpu_product(x: Float[Array, "T I"], rows: Float[Array, "*out I"], dtype: jnp.dtype) -> Float[Array, "T *out"]:
+def cpu_product(x: Num[Array, "T I"], rows: Num[Array, "*out I"], dtype: jnp.dtype) -> Num[Array, "T *out"]:
     """x · rowsᵀ"""
-    rule = AMX if has_amx() else NO_AMX
-    num_rows = len(x)
+    rule, num_rows = cpu_rule(), len(x)
     if num_rows == 1:  # for which XLA has a scalar loop: 387 us for 576 x 576 weights, where two rows take 47
         x = jnp.concatenate([x, x])
-    if num_rows <= rule.max_left_rows.get(x.dtype, 0):
+    if num_rows <= rule.max_left_rows.get(x.dtype, 0) and (x.dtype != INT8 or rows.size <= MAX_LEFT_CODES):
         y = lax.optimization_barrier(contract(rows, x, dtype))  # else XLA exchanges the operands instead of transposing
         y = jnp.moveaxis(y, -1, 0)
     elif x.dtype == BF16 and num_rows >= (rule.min_wide_rows or num_rows + 1) and 4 * rows.size <= MAX_WIDE_BYTES:

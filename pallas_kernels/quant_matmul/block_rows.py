@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.dispatch import target_platform
-from pallas_kernels.matmul.cpu_products import contract, cpu_product, has_amx
+from pallas_kernels.matmul.cpu_products import F32, contract, cpu_product, cpu_rule
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 
 TILE_BYTES = {"cpu": 2**20}
@@ -57,17 +57,20 @@ def _product(
     num_rows //= num_parts
     views = {name: _viewed(field, layer, num_pairs, num_parts, num_rows) for name, field in weight.fields.items()}
 
-    # To round tiles to bfloat16 takes longer on a CPU than it saves, unless its products are faster by AMX.
-    inputs = x.astype(jnp.float32) if target_platform() == "cpu" and not has_amx() else x
-    out_dtype = dtype if inputs.dtype == x.dtype else inputs.dtype
+    # To round tiles to bfloat16 takes longer on a CPU than it saves, unless it multiplies bfloat16.
+    inputs = x.astype(jnp.float32) if target_platform() == "cpu" and not cpu_rule().has_bf16 else x
+    by_part = [weight.form.part(inputs, number) for number in range(weight.form.num_parts)]
 
     def tile(start: jax.Array | int, size: int) -> Float[Array, "T P S M"]:
         fields = {name: _rows_of(view, layer, start, size) for name, view in views.items()}
-        decoded = weight.form.decode(fields, inputs.dtype)
+        decoded = weight.form.decode_parts(fields, inputs.dtype)
+        products = [multiply(x, rows) for x, rows in zip(by_part, decoded, strict=True)]
+        return sum(products[1:], products[0]).astype(dtype)
+
+    def multiply(x: jax.Array, rows: jax.Array) -> Float[Array, "T P S M"]:
         if target_platform() == "cpu" and num_parts == 1:
-            y = cpu_product(inputs, decoded.reshape(-1, decoded.shape[-1]), out_dtype).astype(dtype)
-            return y.reshape(len(x), num_pairs, num_parts, size)
-        return contract(inputs, decoded, out_dtype).astype(dtype)
+            return cpu_product(x, rows.reshape(-1, rows.shape[-1]), F32).reshape(len(x), *rows.shape[:-1])
+        return contract(x, rows, F32)
 
     row_bytes = num_pairs * num_parts * x.shape[1] * inputs.dtype.itemsize
     tile_bytes = TILE_BYTES.get(target_platform(), OTHER_TILE_BYTES)

@@ -38,17 +38,17 @@ def test_xla_equals_the_reference(workload):
     check(workload, "xla")
 
 
-@pytest.mark.parametrize("has_amx", [True, False], ids=["amx", "no_amx"])
+@pytest.mark.parametrize("rule", [*cpu_products.BY_FLAG.values(), cpu_products.OTHER], ids=lambda rule: rule.name)
 @pytest.mark.parametrize("num_rows", [1, 8, 65, 128])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_every_form_of_a_product_on_cpus_equals_the_reference(monkeypatch, has_amx, num_rows, dtype):
-    monkeypatch.setattr(cpu_products, "has_amx", lambda: has_amx)
+def test_every_form_of_a_product_on_cpus_equals_the_reference(monkeypatch, rule, num_rows, dtype):
+    monkeypatch.setattr(cpu_products, "cpu_rule", lambda: rule)
     check(replace(PLAIN, num_rows=num_rows, dtype=dtype, has_bias=True), "xla")
 
 
 def test_only_matrices_of_moderate_size_are_converted(monkeypatch):
     """The second is the head of a model: its copy in float32 would be larger than the model."""
-    monkeypatch.setattr(cpu_products, "has_amx", lambda: False)
+    monkeypatch.setattr(cpu_products, "cpu_rule", lambda: cpu_products.OTHER)
     for num_columns, is_converted in ((2**10, True), (2**17, False)):
         shapes = [jax.ShapeDtypeStruct((n, 256), jnp.bfloat16) for n in (128, num_columns)]
         program = jax.make_jaxpr(partial(cpu_products.cpu_product, dtype=jnp.dtype(jnp.bfloat16)))(*shapes)

@@ -19,7 +19,7 @@ from jaxserve.runner.programs import exported_programs
 from jaxserve.runner.programs.programs import Programs
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.form_keys import key_of
-from pallas_kernels.matmul.cpu_products import has_amx
+from pallas_kernels.matmul.cpu_products import cpu_rule
 
 VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 SETTINGS = ("jax_default_matmul_precision", "jax_default_prng_impl", "jax_enable_x64", "jax_threefry_partitionable")
@@ -47,7 +47,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "platform": device.platform,
         "platform version": device.client.platform_version,
         "device": device.device_kind,
-        "has_amx": device.platform == "cpu" and has_amx(),
+        "cpu_rule": cpu_rule().name if device.platform == "cpu" else "",
         "tensor_parallel_size": settings.model.mesh.size,
         "dtype": str(settings.model.dtype),
         "packing": _packing_key(settings.model.packing),
