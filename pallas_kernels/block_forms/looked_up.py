@@ -5,10 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Integer
+from jaxtyping import Array, Integer, Num
 
 
-def looked_up(codes: Integer[Array, "*shape"], values: Sequence[float], dtype: Any) -> Float[Array, "*shape"]:
+def looked_up(codes: Integer[Array, "*shape"], values: Sequence[float | int], dtype: Any) -> Num[Array, "*shape"]:
     """values[code], of a power of two of them; higher bits of the codes are ignored. Each bit halves the choice, in an
     order in which few numbers are waiting."""
     are_set = [(codes & jnp.asarray(1 << bit, codes.dtype)) != 0 for bit in range(len(values).bit_length() - 1)]

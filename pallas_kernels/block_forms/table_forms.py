@@ -50,3 +50,13 @@ def nested_form(plain: BlockForm, scales: Table, outer_len: int, num_inputs: int
     )
     name = f"{plain.name} nested"
     return replace(plain, name=name, block_len=num_inputs, fields=fields, planes=(plane,), scales=NestedScales(scales))
+
+
+def without_nesting(form: BlockForm) -> BlockForm:
+    """The same with scales as numbers, as loaders give them, too."""
+    if not isinstance(form.scales, NestedScales):
+        return form
+    kind, _, _ = form.name.partition("-g")
+    plain = table_form(kind, form.values, form.group_len)
+    assert plain is not None
+    return plain

@@ -84,7 +84,7 @@ def cases() -> Iterator[Case]:
     for target, mesh in (meshes | {"v5e:2x2": tpu_mesh("v5e:2x2", 4)}).items():
         for scheme in ALL_SCHEMES if target in ("h200", "tpu7x:2x2x1") else SCHEMES:
             yield f"Llama 3 8B, layers and head in {scheme}", target, partial(packed.check_packed_layers, mesh, scheme)
-    for form in ("Q4_0", "Q8_0", "Q4_K", "Q6_K"):
+    for form in ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "NF4-g64"):
         for count in (1, 2):
             check = partial(packed.check_blocks_on_gpus, form, count)
             yield f"Llama 3 8B, layers and head in {form}", f"h200, {count}", check

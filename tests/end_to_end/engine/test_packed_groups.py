@@ -13,6 +13,8 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_source import open_model
 from jaxserve.engine.build.packing.block_products import DeviceKind
 from jaxserve.engine.build.packing.choose_packing import with_packing
+from pallas_kernels.block_forms import table_forms
+from pallas_kernels.block_forms.table_forms import NestedScales, without_nesting
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, fp8, gptq, nf4
@@ -123,6 +125,25 @@ def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
         assert {path.rpartition("/")[2] for path, _ in kept.reasons} == {"qkv", "o"}, "groups of few integers"
         with pytest.raises(ConfigError, match="blocks are for CPUs, TPUs and Hopper GPUs"):
             with_packing(config, source, DeviceKind("gpu", "NVIDIA A100"))
+
+
+def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkeypatch):
+    """Its kernel looks up 16 values. Of the MLPs only `down` has enough inputs for it."""
+    write_model(tmp_path / "model", four_bits)
+    config = EngineConfig.create(str(tmp_path / "model"), quantization="packed")
+    with open_model(config) as source:
+        forms = {
+            device.platform: dict(with_packing(config, source, device).packing.own)
+            for device in (DeviceKind("cpu"), DeviceKind("gpu", "NVIDIA H200"))
+        }
+    (down,) = (path for path in forms["cpu"] if path.endswith("/down"))
+    assert isinstance(forms["cpu"][down].scales, NestedScales)
+    assert forms["gpu"] == {down: without_nesting(forms["cpu"][down])}
+    plain, _ = texts(tmp_path / "model")
+    monkeypatch.setattr(table_forms, "nested_form", lambda form, *_: form)  # a CPU that does as the GPU
+    found, llm = texts(tmp_path / "model", quantization="packed")
+    assert not any(isinstance(leaf.form.scales, NestedScales) for leaf in packed_leaves(llm))
+    assert found == plain
 
 
 def test_devices_have_whole_groups(tmp_path):

@@ -6,7 +6,7 @@ stacks.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ from jaxserve.models.param_spec import Matrix, ParamSpec, decoded_spec
 from jaxserve.models.params import declare
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.half_bits import with_half_bits
+from pallas_kernels.block_forms.table_forms import without_nesting
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.dispatch import HOPPER
 
@@ -44,9 +45,11 @@ def kept_on(
     """The packing without matrices that such devices do not multiply, which are `decoded`, for `reasons`. Raises
     `NothingKept`."""
     is_cpu, is_tpu = device.platform == "cpu", device.platform == "tpu"
+    kept = packing
     if not is_cpu:
         _check_devices(device, dtype)
-    kept = Packing(own=tuple((path, _with_half_bits(form) if is_tpu else form) for path, form in packing.own))
+        read = with_half_bits if is_tpu else without_nesting
+        kept = Packing(own=tuple((path, _as_read(form, read)) for path, form in packing.own))
     mesh = abstract_mesh(num_devices)
     leaves = matrices(declare(model, mesh, jnp.float32, packing=kept))
     reasons = {path: _of_an_order(leaves[path], num_devices) for path, _ in kept.own}
@@ -89,10 +92,11 @@ def _check_devices(device: DeviceKind | jax.Device, dtype: Any) -> None:
         raise NothingKept("on GPUs blocks are multiplied in bfloat16, not in float32")
 
 
-def _with_half_bits(form: Form) -> Form:
+def _as_read(form: Form, read: Callable[[BlockForm], BlockForm]) -> Form:
+    """By kernels."""
     if isinstance(form, tuple):
-        return tuple(map(with_half_bits, form))
-    return with_half_bits(form) if isinstance(form, BlockForm) else form
+        return tuple(map(read, form))
+    return read(form) if isinstance(form, BlockForm) else form
 
 
 def _reason_against(path: str, leaf: Matrix, mesh: AbstractMesh, is_tpu: bool) -> str | None:

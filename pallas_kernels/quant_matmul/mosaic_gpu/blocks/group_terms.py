@@ -24,7 +24,9 @@ class GroupTerms(NamedTuple):
 
 
 def centre(form: BlockForm) -> int:
-    """What codes are decoded less of; 0 of signed ones and floats."""
+    """What codes are decoded less of; 0 of signed ones, floats, and those of a table."""
+    if form.values:
+        return 0
     return 2 ** (sum(plane.bits for plane in form.planes) - 1) if code_dtype(form) == "uint8" else 0
 
 

@@ -14,8 +14,9 @@ from jax import lax
 from jax.experimental.mosaic.gpu import fragmented_array as fragments
 from jax.experimental.mosaic.gpu import utils
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jaxtyping import Array, Num, Shaped
+from jaxtyping import Array, Num, Shaped, UInt32
 
+from pallas_kernels.block_forms.looked_up import looked_up
 from pallas_kernels.dispatch import gpu_interpretation
 
 Layout = Any
@@ -73,6 +74,24 @@ def spread(x: Num[Array, "64 n"], index: Sequence[int]) -> Num[Array, "64 m"]:
     if gpu_interpretation() is None:
         return _view(pairs, x, per_row(1), shape, x.dtype, HALVES)
     return jnp.concatenate([jnp.broadcast_to(x[:, i : i + 1], (shape[0], 8)) for i in index], axis=1)
+
+
+def table_bytes(table: Sequence[int], selectors: UInt32[Array, "64 n"]) -> UInt32[Array, "64 n"]:
+    """Words of four of a table's 8 bytes each: those that the four lowest hexadecimal digits of a selector name, from 0
+    to 7 (PTX's `prmt`, which takes one instruction)."""
+
+    def permuted(registers: np.ndarray, target_type: Any) -> list[Any]:
+        untyped: Any = utils
+        i32 = untyped.dtype_to_ir_type(jnp.dtype(jnp.int32))
+        low, high = (untyped.c(word, i32) for word in np.asarray(table, np.uint8).view(np.int32).tolist())
+        found = (untyped.prmt(low, high, untyped.bitcast(register, i32)) for register in registers.flat)
+        return [untyped.bitcast(word, target_type) for word in found]
+
+    if gpu_interpretation() is None:
+        return _view(permuted, selectors, WORDS, selectors.shape, jnp.uint32, WORDS)
+    digits = ((selectors >> jnp.uint32(4 * i)) & jnp.uint32(7) for i in range(4))
+    parts = [looked_up(digit, table, jnp.uint32) << jnp.uint32(8 * i) for i, digit in enumerate(digits)]
+    return parts[0] | parts[1] | parts[2] | parts[3]
 
 
 def _view(

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Shaped, UInt32
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.group_terms import GroupTerms, centre, code_dtype
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.input_order import PIECE, InputOrder
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.register_views import BYTES, HALVES, WORDS, reinterpreted, spread
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.table_values import table_values
 
 WORDS_OF_PIECE = PIECE // 4
 EXPONENT_BIAS = {jnp.dtype(jnp.bfloat16): 127, jnp.dtype(jnp.float16): 15}
@@ -40,6 +41,9 @@ def step_weights(
         groups = [order.first_input(slot, piece) // order.form.group_len for piece in range(order.num_pieces)]
         if code_dtype(order.form) in SMALL_FLOATS:
             weights = _floats(words, order, slot, dtype)
+        elif values := order.form.values:
+            codes = _bits(words, order, slot, jnp.uint32(0), zero)
+            weights = _real(table_values(codes, values, dtype), dtype)
         else:
             weights = _numbers(words, order, slot, dtype, zero)
         if terms.zeros is not None:

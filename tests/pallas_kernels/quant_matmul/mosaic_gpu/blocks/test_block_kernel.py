@@ -39,7 +39,7 @@ CASES = [
     replace(PLAIN, name="gelu_tanh_wide", num_rows=9, num_columns=128, activation="gelu_tanh", block=WIDE),
     replace(PLAIN, name="silu_splits", num_rows=8, activation="silu", block=replace(NARROW, splits=2)),
 ]
-REFUSED = {"Q5_0", "Q5_1", "FP8-g512", "NF4-g64", "NF4-g64 nested"}
+REFUSED = {"Q5_0", "Q5_1", "FP8-g512", "NF4-g64 nested"}
 
 
 def num_inputs(form: str) -> int:
@@ -64,7 +64,9 @@ def test_every_form_equals_the_reference(form):
     check(Case(form, form, 5, 64, num_inputs(form), out_dtype="float32"))
 
 
-@pytest.mark.parametrize("form", ["Q8_0", "INT8-g128 with zeros", "INT7-g128", "Q6_K", "FP8-g128", "FP8-E5M2-g128"])
+@pytest.mark.parametrize(
+    "form", ["Q8_0", "INT8-g128 with zeros", "INT7-g128", "Q6_K", "FP8-g128", "FP8-E5M2-g128", "NF4-g64"]
+)
 def test_float16_has_more_bits(form):
     """Codes of 7 and 8 bits become numbers in another way."""
     check(Case(form, form, 8, 64, num_inputs(form), dtype="float16"))
@@ -113,7 +115,7 @@ def test_a_matrix_that_is_no_layers_is_served():
             "rows of 516 bytes of scales, no multiple of 16, nor at most 256",
         ),
         ({"form": "FP8-g512", "num_inputs": 1024}, r"blocks of 512 inputs \(FP8-g512\) do not divide 128"),
-        ({"form": "NF4-g64"}, r"it looks no values up \(NF4-g64\)"),
+        ({"form": "NF4-g64 nested"}, r"it looks up 16 values, and no scales \(NF4-g64 nested\)"),
         ({"block": WIDE}, "blocks of 128 columns do not divide 64"),
         ({"block": BlockSizes(64, 128, 1)}, "or steps have 128 inputs, not 256"),
     ],

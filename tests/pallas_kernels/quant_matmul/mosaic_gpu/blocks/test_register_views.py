@@ -19,6 +19,7 @@ from pallas_kernels.quant_matmul.mosaic_gpu.blocks.register_views import (
     per_row,
     reinterpreted,
     spread,
+    table_bytes,
 )
 
 THREADS = 128
@@ -61,6 +62,14 @@ def emulated(rule, x, source, shape, dtype, target):
     return jnp.asarray(y)
 
 
+def permuted_bytes(first, second, selector):
+    """PTX's `prmt.b32`, as its documentation defines it, without signs."""
+    source = np.concatenate([first, second]).view(np.uint8)
+    digits = [(int(selector[0]) >> 4 * i) & 15 for i in range(4)]
+    assert max(digits) < 8, "the highest bit of a digit would replicate a sign"
+    return source[digits].view(first.dtype)
+
+
 @pytest.fixture
 def on_a_gpu():
     """Views are those of a GPU, with vectors that are arrays."""
@@ -74,6 +83,9 @@ def on_a_gpu():
                 bitcast=lambda vector, dtype: vector.view(dtype),
                 vector_slice=lambda vector, part: vector[part],
                 vector_concat=np.concatenate,
+                dtype_to_ir_type=lambda dtype: dtype,
+                c=lambda word, dtype: np.array([word], dtype),
+                prmt=permuted_bytes,
             ),
         ):
             return np.asarray(view(*arguments))
@@ -86,6 +98,10 @@ def bits(dtype, *shape):
     return jnp.asarray(rng.integers(0, 256, (*shape, jnp.dtype(dtype).itemsize)).astype(np.uint8).view(dtype)[..., 0])
 
 
+def bytes_named(x):
+    return table_bytes([3, 1, 4, 159, 26, 255, 0, 128], x & jnp.uint32(0x7777))
+
+
 @pytest.mark.parametrize(
     ("view", "x", "arguments"),
     [
@@ -96,6 +112,7 @@ def bits(dtype, *shape):
         (apart, bits(np.uint16, 64, 8), (8,)),
         (apart, bits(np.uint16, 64, 2), (2,)),
         (apart, bits(np.uint8, 64, 4), (4,)),
+        (bytes_named, bits(np.uint32, 64, 16), ()),
         (spread, bits(np.uint16, 64, 8), ([0, 0, 5, 7],)),
         (spread, bits(np.uint16, 64, 1), ([0] * 8,)),
     ],
