@@ -69,6 +69,8 @@ def _product(
 
     def multiply(x: jax.Array, rows: jax.Array) -> Float[Array, "T P S M"]:
         if target_platform() == "cpu" and num_parts == 1:
+            # Else the product would round the tile itself, from float32: 8 rows of a layer take 1.04 ms, not 0.92.
+            rows = lax.optimization_barrier(rows)
             return cpu_product(x, rows.reshape(-1, rows.shape[-1]), F32).reshape(len(x), *rows.shape[:-1])
         return contract(x, rows, F32)
 

@@ -25,7 +25,7 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     ConfigError where the option asks for packed weights and the file has none.
 
     By default rows of 8-bit codes stay packed, and blocks where a TPU or a GPU multiplies them. On a CPU they do not:
-    on two cores with AVX2 8 rows of SmolLM2 (Q4_1) decode at 75 to 80 tokens/s packed and at 106 to 110 in bfloat16.
+    on two cores with AVX-512 8 rows of SmolLM2 (Q4_1) decode at 0.76 of the tokens/s in bfloat16.
     """
     asked = config.quantization
     if asked in CODED_NAMES:
