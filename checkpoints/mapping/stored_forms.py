@@ -1,7 +1,7 @@
 """Host: `stored_forms`: in which packed form a file has each matrix of each layer."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from checkpoints.formats.tensor_file import TensorFile
@@ -17,13 +17,20 @@ Forms = dict[str, "BlockForm | tuple[BlockForm, ...]"]
 
 
 def stored_forms(
-    file: TensorFile, rules: Sequence[Rule], shapes: Shapes, num_layers: int, num_shards: int, divided: Collection[str]
+    file: TensorFile,
+    rules: Sequence[Rule],
+    shapes: Shapes,
+    num_layers: int,
+    num_shards: int,
+    divided: Collection[str],
+    *,
+    on_device: Callable[["BlockForm"], "BlockForm"],
 ) -> tuple[list[Forms], Forms]:
     """(of each layer, of the matrices outside the layers); matrices that are left out cannot stay packed.
 
     These are dense in the file, or a gate and its other half in different forms or orders; or they are of the leaves
     `divided`, whose inputs are divided over `num_shards` devices, and a device's share ends within a block. shapes: of
-    the leaves.
+    the leaves. on_device: the form in which devices have blocks of a file's form.
     """
     found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None, bytes]]] = defaultdict(list)
     for name, info in file.tensors.items():
@@ -33,7 +40,8 @@ def stored_forms(
         rule, layer = matches[0]
         path = rule.leaf(layer)
         leaf = path.rpartition("/")[2]
-        form, order = file.form_of(name) if isinstance(file, PackedFile) else None, b""
+        stored, order = file.form_of(name) if isinstance(file, PackedFile) else None, b""
+        form = None if stored is None else on_device(stored)
         if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
             form = None
         if form is not None and form.has_order:

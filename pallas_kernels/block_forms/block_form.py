@@ -90,44 +90,44 @@ class BlockForm:
         return fields
 
     @property
-    def num_parts(self) -> int:
+    def num_places(self) -> int:
         """Codes in a byte of the first plane."""
         return 8 // self.planes[0].bits
 
-    def part(self, values: Shaped[Array, "*lead I"], number: int) -> Shaped[Array, "*lead J"]:
-        """Of one value for each input, those of a part: of the inputs whose codes have the same place in their byte of
-        the first plane."""
-        runs = values.reshape(*values.shape[:-1], -1, self.num_parts, self.planes[0].run)
-        return runs[..., number, :].reshape(*values.shape[:-1], -1)
+    def at_place(self, values: Shaped[Array, "*lead I"], place: int) -> Shaped[Array, "*lead J"]:
+        """Of one value for each input, those of the inputs whose codes have this place in their byte."""
+        runs = values.reshape(*values.shape[:-1], -1, self.num_places, self.planes[0].run)
+        return runs[..., place, :].reshape(*values.shape[:-1], -1)
 
     def decode(self, fields: Fields, dtype: Any) -> Float[Array, "*out I"]:
         """The values, computed in float32 or float64 as `dtype` is the latter."""
         run = self.planes[0].run
-        parts = [part.reshape(*part.shape[:-1], -1, run) for part in self.decode_parts(fields, dtype)]
-        joined = jnp.stack(parts, axis=-2)
+        runs = [values.reshape(*values.shape[:-1], -1, run) for values in self.decode_places(fields, dtype)]
+        joined = jnp.stack(runs, axis=-2)
         return joined.reshape(*joined.shape[:-3], -1)
 
-    def decode_parts(self, fields: Fields, dtype: Any) -> list[Float[Array, "*out J"]]:
-        """The same part by part: vectors of bytes become vectors of values, where those of all inputs in order would be
-        put together one by one (XLA on CPU; Q4_0 of 3072 x 576 on two cores with AVX-512: 0.26 ms, not 0.9)."""
+    def decode_places(self, fields: Fields, dtype: Any) -> list[Float[Array, "*out J"]]:
+        """The values of each place (`at_place`): a vector of bytes becomes a vector of values, while XLA on CPU would
+        put those of all inputs in order together one by one (Q4_0, 3072 x 576, two cores with AVX-512: 0.26 ms, not
+        0.9)."""
         real = jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32
         # Once for each group: XLA on CPU would decode a group's scale again for each of its inputs.
-        terms = Scales(*lax.optimization_barrier(self.scales(fields, real)))
+        terms: Scales = lax.optimization_barrier(self.scales(fields, real))
         first, *others = self.planes
         unpacked = [_unpacked(fields[plane.field], plane) for plane in others]
-        parts: list[jax.Array] = []
-        for number in range(self.num_parts):
+        found: list[jax.Array] = []
+        for place in range(self.num_places):
             codes, shift = fields[first.field], first.bits
-            if self.num_parts > 1:
-                codes = (codes >> jnp.uint8(number * first.bits)) & jnp.uint8(2**first.bits - 1)
+            if self.num_places > 1:
+                codes = (codes >> jnp.uint8(place * first.bits)) & jnp.uint8(2**first.bits - 1)
             for plane, bits in zip(others, unpacked, strict=True):
-                codes = codes | (self.part(bits, number) << jnp.uint8(shift))
+                codes = codes | (self.at_place(bits, place) << jnp.uint8(shift))
                 shift += plane.bits
-            parts.append(self._values(codes, terms, number, real).astype(dtype))
-        return parts
+            found.append(self._values(codes, terms, place, real).astype(dtype))
+        return found
 
-    def _values(self, codes: Shaped[Array, "*out J"], terms: Scales, number: int, real: Any) -> Float[Array, "*out J"]:
-        scales, offsets, zeros = (None if term is None else self._of_part(term, number) for term in terms)
+    def _values(self, codes: Shaped[Array, "*out J"], terms: Scales, place: int, real: Any) -> Float[Array, "*out J"]:
+        scales, offsets, zeros = (None if term is None else self._of_groups(term, place) for term in terms)
         assert scales is not None
         pieces = codes.reshape(*scales.shape[:-1], -1)
         values = looked_up(pieces.astype(jnp.int32), self.values, real) if self.values else pieces.astype(real)
@@ -140,12 +140,14 @@ class BlockForm:
             values = values + offsets
         return values.reshape(codes.shape)
 
-    def _of_part(self, by_group: Float[Array, "*out G"], number: int) -> Float[Array, "*out pieces 1"]:
-        """Of a part's consecutive inputs of one group. Runs have whole groups, or groups have runs of all parts."""
+    def _of_groups(self, by_group: Float[Array, "*out G"], place: int) -> Float[Array, "*out pieces 1"]:
+        """Of those inputs at a place that follow each other and have one group."""
         groups, rest = divmod(self.planes[0].run, self.group_len)
-        if rest == 0:
-            by_run = by_group.reshape(*by_group.shape[:-1], -1, self.num_parts, groups)
-            by_group = by_run[..., number, :].reshape(*by_group.shape[:-1], -1)
+        if rest == 0:  # runs have whole groups
+            by_run = by_group.reshape(*by_group.shape[:-1], -1, self.num_places, groups)
+            by_group = by_run[..., place, :].reshape(*by_group.shape[:-1], -1)
+        else:  # groups have runs of all places
+            assert self.group_len % (self.planes[0].run * self.num_places) == 0
         return by_group[..., None]
 
 

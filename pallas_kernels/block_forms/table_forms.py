@@ -18,9 +18,10 @@ Table = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class NestedScales:
-    """How scales are computed that are codes, of these values."""
+    """How scales are computed that are codes, of these values. plain: the form whose scales are numbers."""
 
     values: Table
+    plain: BlockForm
 
     def __call__(self, fields: Fields, real: Any) -> Scales:
         codes, outer, offsets = fields["scale_codes"], fields["outer_scales"], fields["scale_offsets"]
@@ -49,14 +50,11 @@ def nested_form(plain: BlockForm, scales: Table, outer_len: int, num_inputs: int
         replace(codes, count=num_groups * codes.count),
     )
     name = f"{plain.name} nested"
-    return replace(plain, name=name, block_len=num_inputs, fields=fields, planes=(plane,), scales=NestedScales(scales))
+    return replace(
+        plain, name=name, block_len=num_inputs, fields=fields, planes=(plane,), scales=NestedScales(scales, plain)
+    )
 
 
 def without_nesting(form: BlockForm) -> BlockForm:
-    """The same with scales as numbers, as loaders give them, too."""
-    if not isinstance(form.scales, NestedScales):
-        return form
-    kind, _, _ = form.name.partition("-g")
-    plain = table_form(kind, form.values, form.group_len)
-    assert plain is not None
-    return plain
+    """The form of the same codes whose scales are numbers."""
+    return form.scales.plain if isinstance(form.scales, NestedScales) else form

@@ -1,7 +1,7 @@
 """Device: `cpu_product`, how XLA on CPU multiplies fastest; which form is fastest depends on the processor.
 
-XLA's library for products on CPU (YNNPACK) packs the right operand in each call. It multiplies bfloat16 by AMX or by
-AVX-512's products of pairs where the processor has them; where it has neither, many rows are faster in float32.
+XLA's library for products on CPU (YNNPACK) packs the right operand in each call. It multiplies bfloat16 by AMX or
+AVX-512 where the processor can; without AMX an Intel Xeon multiplied many rows faster in float32.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ BF16, F32, INT8 = jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float32), jnp.dtype(jnp
 MAX_WIDE_BYTES = 2**26
 """Of a matrix converted to float32: twice that of Llama 3.2 1B's MLP, and no head."""
 MAX_LEFT_CODES = 2**24
-"""Of a matrix of int8 that is the left operand: no head, whose outputs take longer to transpose than this saves."""
+"""Of a matrix of int8 that is the left operand: no head, whose outputs take longer to transpose than this saves (8 rows
+on two cores of an EPYC: 3.9 ms, not 2.5; in float32 5.5, and 9.2 on the right)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +36,24 @@ class CpuRule:
 AMX = CpuRule("AMX", {BF16: 64, F32: 8})
 """SmolLM2's layers and head on two cores of an Intel Xeon, with the weights on the right and on the left: 22 and 13 ms
 for 2 rows of bfloat16, 25 and 19 for 32, 52 and 55 for 128; 45 and 31 ms for 2 rows of float32, 66 and 74 for 32."""
-AVX512_BF16 = CpuRule("AVX512_BF16", {F32: 64, INT8: 16})
-"""A layer of SmolLM2 on two cores of an AMD EPYC (Zen 4), with the weights on the right and on the left: 0.51 and 0.63
-ms for 2 rows of bfloat16, 1.08 and 0.98 for 32, 2.6 and 2.8 for 128, 9.0 and 12.9 for 512, where float32 takes 17.3;
-0.96 and 0.55 ms for 2 rows of float32, 2.0 and 1.4 for 32, 3.1 and 2.5 for 64; of int8 0.36 and 0.27 for 8, 0.88 and
-0.88 for 64."""
+ZEN4 = CpuRule("Zen 4", {F32: 64, INT8: 16})
+"""AMD's processors from Zen 4 on multiply bfloat16 by AVX-512 twice as fast as float32. A layer of SmolLM2 on two cores
+of an EPYC, with the weights on the right and on the left: 0.51 and 0.63 ms for 2 rows of bfloat16, 1.08 and 0.98 for
+32, 2.6 and 2.8 for 128, 9.0 and 12.9 for 512, where float32 takes 17.3; 0.96 and 0.55 ms for 2 rows of float32, 2.0 and
+1.4 for 32, 3.1 and 2.5 for 64; of int8 0.36 and 0.27 for 8, 0.88 and 0.88 for 64."""
 OTHER = CpuRule("other", {F32: 8}, min_wide_rows=128, has_bf16=False)
-"""SmolLM2 on two cores of a Xeon whose AMX is hidden: 16 and 35 ms for 2 rows of bfloat16, 26 and 38 for 8; a layer of
-512 rows in bfloat16 and in float32 24 and 15 ms, of 128 rows 6.4 and 5.7, of 64 rows 3.4 and 3.6."""
-BY_FLAG = {"amx_bf16": AMX, "avx512_bf16": AVX512_BF16}
+"""SmolLM2 on two cores of an Intel Xeon whose AMX is hidden: 16 and 35 ms for 2 rows of bfloat16, 26 and 38 for 8; a
+layer of 512 rows in bfloat16 and in float32 24 and 15 ms, of 128 rows 6.4 and 5.7, of 64 rows 3.4 and 3.6."""
+BY_WORDS = ((frozenset({"amx_bf16"}), AMX), (frozenset({"AuthenticAMD", "avx512_bf16"}), ZEN4))
+"""By what Linux says of a processor."""
 
 
 @cache
 def cpu_rule() -> CpuRule:
-    """That of this machine's processor, as far as Linux says what it has."""
+    """That of this machine's processor."""
     info = Path("/proc/cpuinfo")
-    flags = info.read_text().split() if info.exists() else []
-    return next((rule for flag, rule in BY_FLAG.items() if flag in flags), OTHER)
+    found = set(info.read_text().split()) if info.exists() else set[str]()
+    return next((rule for words, rule in BY_WORDS if words <= found), OTHER)
 
 
 def cpu_product(x: Num[Array, "T I"], rows: Num[Array, "*out I"], dtype: jnp.dtype) -> Num[Array, "T *out"]:

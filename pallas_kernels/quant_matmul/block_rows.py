@@ -1,7 +1,9 @@
 """Device: the product with a layer's rows of packed blocks, decoded some rows at a time.
 
-    rows    P, S, M     P: gate and up, or 1     S: parts that the devices hold     M: rows of a part
+    rows    P, S, M     P: gate and up, or 1     S: shares of the devices     M: rows of a share
     tile    all P and S, some of M: so each device decodes rows of its own, and of a stack only bytes of one layer
+
+The codes at each place of the bytes are decoded together, and multiplied with their inputs.
 
 A tile takes at most `TILE_BYTES` as it is multiplied: it stays in the caches, or in vector memory.
 """
@@ -50,31 +52,31 @@ def _product(
     first = next(iter(weight.fields.values()))
     out = first.shape[(layer is not None) : -1]
     num_pairs = out[0] if spec.has_divided_columns else 1
-    num_parts = max(1, jax.sharding.get_abstract_mesh().size)
+    num_shares = max(1, jax.sharding.get_abstract_mesh().size)
     num_rows = math.prod(out) // num_pairs
-    if num_rows % num_parts:  # the devices have no part each
-        num_parts = 1
-    num_rows //= num_parts
-    views = {name: _viewed(field, layer, num_pairs, num_parts, num_rows) for name, field in weight.fields.items()}
+    if num_rows % num_shares:  # the devices have no share each
+        num_shares = 1
+    num_rows //= num_shares
+    views = {name: _viewed(field, layer, num_pairs, num_shares, num_rows) for name, field in weight.fields.items()}
 
-    # To round tiles to bfloat16 takes longer on a CPU than it saves, unless it multiplies bfloat16.
+    # To round tiles to bfloat16 takes longer on a CPU than it saves, unless the processor multiplies bfloat16.
     inputs = x.astype(jnp.float32) if target_platform() == "cpu" and not cpu_rule().has_bf16 else x
-    by_part = [weight.form.part(inputs, number) for number in range(weight.form.num_parts)]
+    by_place = [weight.form.at_place(inputs, place) for place in range(weight.form.num_places)]
+
+    def multiply(own: jax.Array, rows: jax.Array) -> Float[Array, "T P S M"]:
+        if target_platform() == "cpu" and num_shares == 1:
+            # Else the product would round the tile itself, from float32: 8 rows of a layer take 1.04 ms, not 0.92.
+            rows = lax.optimization_barrier(rows)
+            return cpu_product(own, rows.reshape(-1, rows.shape[-1]), F32).reshape(len(own), *rows.shape[:-1])
+        return contract(own, rows, F32)
 
     def tile(start: jax.Array | int, size: int) -> Float[Array, "T P S M"]:
         fields = {name: _rows_of(view, layer, start, size) for name, view in views.items()}
-        decoded = weight.form.decode_parts(fields, inputs.dtype)
-        products = [multiply(x, rows) for x, rows in zip(by_part, decoded, strict=True)]
+        decoded = weight.form.decode_places(fields, inputs.dtype)
+        products = [multiply(own, rows) for own, rows in zip(by_place, decoded, strict=True)]
         return sum(products[1:], products[0]).astype(dtype)
 
-    def multiply(x: jax.Array, rows: jax.Array) -> Float[Array, "T P S M"]:
-        if target_platform() == "cpu" and num_parts == 1:
-            # Else the product would round the tile itself, from float32: 8 rows of a layer take 1.04 ms, not 0.92.
-            rows = lax.optimization_barrier(rows)
-            return cpu_product(x, rows.reshape(-1, rows.shape[-1]), F32).reshape(len(x), *rows.shape[:-1])
-        return contract(x, rows, F32)
-
-    row_bytes = num_pairs * num_parts * x.shape[1] * inputs.dtype.itemsize
+    row_bytes = num_pairs * num_shares * x.shape[1] * inputs.dtype.itemsize
     tile_bytes = TILE_BYTES.get(target_platform(), OTHER_TILE_BYTES)
     size = _tile_rows(num_rows, max(MULTIPLE, tile_bytes // row_bytes // MULTIPLE * MULTIPLE))
     num_tiles = num_rows // size
@@ -82,7 +84,7 @@ def _product(
         found = [tile(0, size)]
     else:
         _, y = lax.scan(lambda _, i: (None, tile(i * size, size)), None, jnp.arange(num_tiles, dtype=jnp.int32))
-        found = [jnp.moveaxis(y, 0, 3).reshape(len(x), num_pairs, num_parts, num_tiles * size)]
+        found = [jnp.moveaxis(y, 0, 3).reshape(len(x), num_pairs, num_shares, num_tiles * size)]
     if rest := num_rows - num_tiles * size:
         found.append(tile(num_tiles * size, rest))
     return jnp.concatenate(found, axis=3).reshape(len(x), *out)

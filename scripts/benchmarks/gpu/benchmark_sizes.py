@@ -95,7 +95,7 @@ MODELS_IN_ORDER = ("llama3_8b", "smollm2_135m", "llama3_70b_tp2", "gemma3_4b", "
 
 BLOCK_PRODUCTS = tuple(
     Case(f"{w.name.removesuffix('_8')}_{form}_{num_rows}", form, num_rows, w.num_columns, w.num_inputs, w.activation)
-    for form in ("Q4_0", "Q4_K", "Q6_K", "Q8_0", "INT4-g128 with zeros")
+    for form in ("Q4_0", "Q4_K", "Q6_K", "Q8_0", "INT4-g128 with zeros", "NF4-g64")
     for num_rows in (8, 64)
     for w in products.BENCH_WORKLOADS
     if w.name.startswith("llama3_8b_") and w.num_rows == 8

@@ -11,9 +11,9 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build.packing import choose_packing
 from jaxserve.engine.build.packing.block_products import DeviceKind
 from jaxserve.engine.build.packing.choose_packing import with_packing
-from pallas_kernels.block_forms import table_forms
 from pallas_kernels.block_forms.table_forms import NestedScales, without_nesting
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import safetensors_builder as build
@@ -140,10 +140,12 @@ def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkey
     assert isinstance(forms["cpu"][down].scales, NestedScales)
     assert forms["gpu"] == {down: without_nesting(forms["cpu"][down])}
     plain, _ = texts(tmp_path / "model")
-    monkeypatch.setattr(table_forms, "nested_form", lambda form, *_: form)  # a CPU that does as the GPU
-    found, llm = texts(tmp_path / "model", quantization="packed")
-    assert not any(isinstance(leaf.form.scales, NestedScales) for leaf in packed_leaves(llm))
-    assert found == plain
+    monkeypatch.setattr(choose_packing, "form_on", lambda _: without_nesting)  # on a CPU as on a GPU
+    for num_devices in (1, 2):
+        found, llm = texts(tmp_path / "model", quantization="packed", tensor_parallel_size=num_devices)
+        assert len(packed_leaves(llm)) == 4, "also those whose inputs are divided"
+        assert not any(isinstance(leaf.form.scales, NestedScales) for leaf in packed_leaves(llm))
+        assert found == plain
 
 
 def test_devices_have_whole_groups(tmp_path):

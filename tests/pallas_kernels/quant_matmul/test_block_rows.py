@@ -10,15 +10,16 @@ import pytest
 
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.matmul import cpu_products
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.quant_matmul import block_rows
 from pallas_kernels.quant_matmul.api import quant_matmul
 from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
 from tests.pallas_kernels.matmul.matmul_checks import BOUNDS, XLA_ROUNDINGS, errors
-from tests.pallas_kernels.quant_matmul.block_stacks import FLOAT_FORMS, TABLE_FORMS, block_stack
+from tests.pallas_kernels.quant_matmul.block_stacks import FLOAT_FORMS, INT_FORMS, TABLE_FORMS, block_stack
 
 INPUTS, COLUMNS, LAYERS = 512, 90, 3
-OTHERS = FLOAT_FORMS | TABLE_FORMS
+OTHERS = FLOAT_FORMS | TABLE_FORMS | INT_FORMS
 
 
 def packed(name, *out):
@@ -64,6 +65,14 @@ def test_products_equal_the_reference(monkeypatch, name, dtype, num_rows, activa
     assert np.isnan(product(x, stack, spec, layer=0)).all(), "the control: other layers have no scales"
 
 
+@pytest.mark.parametrize("rule", [cpu_products.AMX, cpu_products.ZEN4, cpu_products.OTHER], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("name", ["Q8_0", "Q5_1", "INT3-g128", "FP8-g128", "NF4-g64 nested"])
+def test_every_processor_computes_them(monkeypatch, rule, name):
+    for module in (block_rows, cpu_products):
+        monkeypatch.setattr(module, "cpu_rule", lambda: rule)
+    test_products_equal_the_reference(monkeypatch, name, "bfloat16", 8, "silu")
+
+
 def test_divided_columns_change_nothing():
     stack = packed("Q4_1", 2, COLUMNS)
     x = jnp.asarray(np.random.default_rng(2).normal(size=(4, INPUTS)), jnp.float32)
@@ -87,14 +96,17 @@ def test_no_decoded_weights_are_made(monkeypatch):
     stack = apart(packed("Q4_K", COLUMNS))
     x = jnp.zeros((8, INPUTS), jnp.bfloat16)
 
+    form = stack.form
+
     def decoding(x, stack, layer):
-        decoded = stack.form.decode({name: fields[-1] for name, fields in stack.fields.items()}, x.dtype)
-        return jax.lax.dot_general(x, decoded, (((1,), (1,)), ((), ())))
+        decoded = form.decode_places({name: fields[-1] for name, fields in stack.fields.items()}, x.dtype)
+        return sum(form.at_place(x, place) @ values.T for place, values in enumerate(decoded))
 
     def compiled(function):
         return jax.jit(function).lower(x, stack, jnp.int32(LAYERS - 1)).compile().as_text()
 
-    names = [f"{kind}[{COLUMNS},{INPUTS}]" for kind in ("bf16", "f32")]
+    widths = INPUTS, INPUTS // form.num_places
+    names = [f"{kind}[{COLUMNS},{width}]" for kind in ("bf16", "f32") for width in widths]
     assert any(name in compiled(decoding) for name in names), "the control"
     program = compiled(partial(quant_matmul, spec=MatmulSpec()))
     assert not any(name in program for name in names)

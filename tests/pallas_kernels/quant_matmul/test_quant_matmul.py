@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pallas_kernels.matmul import cpu_products
 from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.qtensor import ALL_SCHEMES, FP8, SCHEMES, QTensor, encode
@@ -56,6 +57,14 @@ def test_products_equal_the_reference(scheme, dtype, num_rows, activation, has_b
     apart = replace(stack, codes=tuple(stack.codes))
     assert errors(product(x, apart, spec, **bias), expected).max() <= bound
     assert np.isnan(product(x, stack, spec, layer=0, **bias)).all(), "the control: other layers have no scales"
+
+
+@pytest.mark.parametrize("rule", [cpu_products.AMX, cpu_products.ZEN4, cpu_products.OTHER], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_processor_computes_them(monkeypatch, rule, scheme):
+    monkeypatch.setattr(cpu_products, "cpu_rule", lambda: rule)
+    for num_rows in (1, 8):
+        test_products_equal_the_reference(scheme, "bfloat16", num_rows, "silu", has_bias=False)
 
 
 def test_codes_alone_make_the_difference_to_dense_weights():

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from checkpoints.quantized.forms.nf4_grid import VALUES
+from checkpoints.quantized.forms.nf4_form import Nf4Form
 from jaxserve.core.buckets import Bucket, default_rounds
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import device_bytes, num_shards, replicated
@@ -45,7 +45,6 @@ from jaxserve.runner.step.step_settings import StepSettings
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits
-from pallas_kernels.block_forms.table_forms import table_form
 from pallas_kernels.qtensor import ALL_SCHEMES
 from tests.support.compiled.aot import compile_on, on
 
@@ -78,8 +77,7 @@ def published_eagle(target: ModelConfig) -> EagleConfig:
     return EagleConfig(draft, None, target.vocab_size)
 
 
-NF4 = table_form("NF4", tuple(VALUES.tolist()), 64)
-assert NF4 is not None
+NF4 = Nf4Form().block_form()
 FORMS = ALL_SCHEMES | GGML_FORMS | {NF4.name: NF4}
 
 

@@ -16,7 +16,7 @@ from jax.sharding import AbstractMesh
 from checkpoints.mapping.trees import matrices
 from jaxserve.core.hardware.mesh import abstract_mesh, num_shards
 from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.packing import Form, Packing
+from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import Matrix, ParamSpec, decoded_spec
 from jaxserve.models.params import declare
 from pallas_kernels.block_forms.block_form import BlockForm
@@ -39,24 +39,29 @@ class NothingKept(Exception):
     """Why nothing stays packed."""
 
 
+def form_on(device: DeviceKind | jax.Device) -> Callable[[BlockForm], BlockForm]:
+    """The form in which a device has blocks of a file's form: the TPU's kernel takes no float16, and the GPU's looks up
+    no scales."""
+    if device.platform == "tpu":
+        return with_half_bits
+    return without_nesting if device.platform == "gpu" else lambda form: form
+
+
 def kept_on(
     device: DeviceKind | jax.Device, num_devices: int, dtype: Any, model: ModelConfig, packing: Packing
 ) -> Packing:
-    """The packing without matrices that such devices do not multiply, which are `decoded`, for `reasons`. Raises
-    `NothingKept`."""
+    """The packing, of forms on such devices (`form_on`), without matrices that these do not multiply, which are
+    `decoded`, for `reasons`. Raises `NothingKept`."""
     is_cpu, is_tpu = device.platform == "cpu", device.platform == "tpu"
-    kept = packing
     if not is_cpu:
         _check_devices(device, dtype)
-        read = with_half_bits if is_tpu else without_nesting
-        kept = Packing(own=tuple((path, _as_read(form, read)) for path, form in packing.own))
     mesh = abstract_mesh(num_devices)
-    leaves = matrices(declare(model, mesh, jnp.float32, packing=kept))
-    reasons = {path: _of_an_order(leaves[path], num_devices) for path, _ in kept.own}
+    leaves = matrices(declare(model, mesh, jnp.float32, packing=packing))
+    reasons = {path: _of_an_order(leaves[path], num_devices) for path, _ in packing.own}
     if not is_cpu:
         of_kernels = _of_kernels(reasons, leaves, model, mesh, is_tpu=is_tpu)
         reasons = {path: reason or of_kernels[path] for path, reason in reasons.items()}
-    own = tuple((path, form) for path, form in kept.own if reasons[path] is None)
+    own = tuple((path, form) for path, form in packing.own if reasons[path] is None)
     if not own or (not is_cpu and all(path == EMBEDDING for path, _ in own)):
         found = sorted({reason for reason in reasons.values() if reason is not None})
         raise NothingKept("; ".join(found or ["only the embedding has blocks, and it is not multiplied"]))
@@ -90,13 +95,6 @@ def _check_devices(device: DeviceKind | jax.Device, dtype: Any) -> None:
         raise NothingKept(f"blocks are for CPUs, TPUs and Hopper GPUs, not for {device.device_kind}")
     if is_hopper and jnp.dtype(dtype) == jnp.float32:
         raise NothingKept("on GPUs blocks are multiplied in bfloat16, not in float32")
-
-
-def _as_read(form: Form, read: Callable[[BlockForm], BlockForm]) -> Form:
-    """By kernels."""
-    if isinstance(form, tuple):
-        return tuple(map(read, form))
-    return read(form) if isinstance(form, BlockForm) else form
 
 
 def _reason_against(path: str, leaf: Matrix, mesh: AbstractMesh, is_tpu: bool) -> str | None:

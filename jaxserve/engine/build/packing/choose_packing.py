@@ -10,7 +10,7 @@ from checkpoints.quantized.quantized_file import QuantizedFile
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
-from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, kept_on
+from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, form_on, kept_on
 from jaxserve.engine.build.packing.coded_source import coded_while_loading
 from jaxserve.engine.build.packing.fp8_products import fp8_packing
 from jaxserve.engine.build.packing.stored_blocks import StoredBlocks, stored_blocks
@@ -43,7 +43,7 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     may_code_inputs = stored == FP8.name and (asked == "packed" or dtype != jnp.float32)
     if may_code_inputs and (packing := fp8_packing(device, num_devices, source.model)) is not None:
         return replace(source, packing=packing)
-    found = stored_blocks(source, num_devices)
+    found = stored_blocks(source, num_devices, form_on(device))
     if found is None:
         return _without(config, source)
     model, packing = found.apart(source.model)

@@ -19,7 +19,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
-from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, kept_on
+from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, form_on, kept_on
 from jaxserve.engine.build.packing.fp8_products import fp8_packing
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
@@ -47,7 +47,7 @@ def coded_while_loading(config: EngineConfig, source: ModelSource, device: Devic
         names = _names(config, source.model, source.checkpoint)
     packing = Packing(decoded=name)
     if isinstance(coding, BlockCoding):
-        packing = _kept(config, source.model, coding.block_form(), device)
+        packing = _kept(config, source.model, form_on(device)(coding.block_form()), device)
     elif source.checkpoint is None:
         raise _fault(config, "it would not change the size of random weights: leave it out")
     if source.checkpoint is None:

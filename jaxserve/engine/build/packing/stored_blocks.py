@@ -2,6 +2,7 @@
 layers with other forms have stacks of their own."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -81,8 +82,10 @@ class StoredBlocks(NamedTuple):
         return len({forms.get(leaf) for number, forms in layers if number == stack}) == 1
 
 
-def stored_blocks(source: ModelSource, num_devices: int) -> StoredBlocks | None:
-    """Those of the file; None where no matrix can stay packed."""
+def stored_blocks(
+    source: ModelSource, num_devices: int, on_device: Callable[[BlockForm], BlockForm]
+) -> StoredBlocks | None:
+    """Those of the file, in the form that devices have of each; None where no matrix can stay packed."""
     checkpoint, model = source.checkpoint, source.model
     if checkpoint is None or checkpoint.spelling not in ("hf", "gguf"):
         return None
@@ -90,5 +93,6 @@ def stored_blocks(source: ModelSource, num_devices: int) -> StoredBlocks | None:
     shapes = {path: spec.shape for path, spec in specs.items()}
     divided = {path for path, spec in specs.items() if spec.axes[-1] is not None}
     rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
-    found = StoredBlocks(*stored_forms(checkpoint.file, rules, shapes, model.num_layers, num_devices, divided))
+    arguments = rules, shapes, model.num_layers, num_devices, divided
+    found = StoredBlocks(*stored_forms(checkpoint.file, *arguments, on_device=on_device))
     return found if any(found.layers) or found.ends else None

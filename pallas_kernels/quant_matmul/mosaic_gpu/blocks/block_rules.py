@@ -42,9 +42,10 @@ def by_rule(form: BlockForm, num_rows: int, num_columns: int, num_inputs: int) -
     """Block sizes for what no device has measured.
 
     A thread block also reads the activations, from the L2 cache: those of 64 rows are 3.6 times the bytes of 64 columns
-    in 4.5 bits, those of 8 rows 0.4 times. Two warpgroups share them. Where values are looked up, one alone would take
-    246 registers of a thread, and so a multiprocessor; of two each takes 168. There are as many splits as give two of
-    three multiprocessors a thread block: their sums are written and read, of 8 rows 6 % of the bytes of 4096 inputs.
+    in 4.5 bits, those of 8 rows 0.4 times. Two warpgroups share them. Where values are looked up, a thread
+    block of one would use 246 registers a thread, so that a multiprocessor had one warpgroup; with two it uses 168.
+    There are as many splits as give two of three multiprocessors a thread block: their sums are written and read, of 8
+    rows 6 % of the bytes of 4096 inputs.
     """
     is_wide = (num_rows > 16 or bool(form.values)) and num_columns % (2 * COLUMNS) == 0
     columns = 2 * COLUMNS if is_wide else COLUMNS

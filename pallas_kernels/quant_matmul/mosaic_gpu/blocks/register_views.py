@@ -81,9 +81,10 @@ def table_bytes(table: Sequence[int], selectors: UInt32[Array, "64 n"]) -> UInt3
     to 7 (PTX's `prmt`, which takes one instruction)."""
 
     def permuted(registers: np.ndarray, target_type: Any) -> list[Any]:
-        untyped: Any = utils
+        untyped: Any = utils  # these functions have types that pyright does not know
         i32 = untyped.dtype_to_ir_type(jnp.dtype(jnp.int32))
         low, high = (untyped.c(word, i32) for word in np.asarray(table, np.uint8).view(np.int32).tolist())
+        # PTX counts bytes from the first operand, which JAX names "high".
         found = (untyped.prmt(low, high, untyped.bitcast(register, i32)) for register in registers.flat)
         return [untyped.bitcast(word, target_type) for word in found]
 

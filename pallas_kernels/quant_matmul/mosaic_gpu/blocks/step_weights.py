@@ -1,7 +1,7 @@
 """Device: a step's packed codes as weights in registers, slot by slot (`InputOrder`).
 
 A code becomes a number without a conversion: as the lowest bits of the significand of 2^m, m bits long, of which 2^m
-is then subtracted.
+is then subtracted. Codes that are floats are moved, and those of a table looked up (`table_values.py`).
 """
 
 from collections.abc import Iterator
