@@ -6,6 +6,7 @@ Decoding takes as long as it takes to read all weights once; a copy reads them t
 import math
 import re
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import jax
@@ -41,7 +42,8 @@ def _makes(line: Instruction, types: set[str]) -> bool:
 
 
 def _decoded(params: Any) -> Iterator[str]:
-    """The types of what packed blocks of a layer stand for; matrices that are no larger than a tile are decoded."""
+    """The types of what packed blocks of a layer stand for, or those at one place of the bytes; matrices that are no
+    larger than a tile in bfloat16 are decoded."""
 
     def is_packed(leaf: Any) -> bool:
         return isinstance(leaf, BlockTensor)
@@ -50,9 +52,11 @@ def _decoded(params: Any) -> Iterator[str]:
         for values in jax.tree.leaves(matrix.fields[matrix.form.fields[0].name]):
             *rows, num_values = local_shape(values)
             shape = (math.prod(rows), matrix.form.num_inputs(num_values))
-            if 4 * math.prod(shape) > max(TILE_BYTES.values()):
-                for form in (shape, (*rows, shape[1])):
-                    yield from (hlo_type(form, dtype) for dtype in WIDENED)
+            if 2 * math.prod(shape) > max(TILE_BYTES.values()):
+                # Also as tiles lie, whose first axes are the gate and its other half, or 1, and the devices' shares.
+                leads = (shape[0],), rows, (1, 1, shape[0]), (rows[0], 1, *rows[1:])
+                for width, lead in product({shape[1], shape[1] // matrix.form.num_places}, leads):
+                    yield from (hlo_type((*lead, width), dtype) for dtype in WIDENED)
 
 
 def _types(leaf: Any, num_tokens: int) -> Iterator[str]:
