@@ -1,10 +1,12 @@
-"""The rows of a proof: computed in processes of their own, and stored."""
+"""The rows of a proof: computed, most in processes of their own, and stored."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from scripts.prove import digest_of, module_of
 
@@ -12,23 +14,29 @@ ROOT = Path(__file__).parents[3]
 STORE = ROOT / ".cache" / "proofs"
 
 
-def state_of_sources(proof: str) -> str:
-    """A name for all sources that the results depend on."""
+def state_of_sources(proof: str, *, with_tests: bool = False) -> str:
+    """A name for all sources that the results depend on. with_tests: the proof runs tests."""
     files = [file for folder in ("jaxserve", "checkpoints", "pallas_kernels") for file in (ROOT / folder).rglob("*.py")]
     files += (ROOT / "scripts/proofs/helpers").glob("*.py")
     file = ROOT / f"{module_of(proof).replace('.', '/')}.py"
     files += file.parent.glob("*.py") if file.stem != proof else [file]
-    return digest_of([*files, ROOT / "tests/support/drafting.py"])
+    files += (ROOT / "tests").rglob("*.py") if with_tests else [ROOT / "tests/support/drafting.py"]
+    return digest_of(files)
 
 
 def stored_row(proof: str, row: str, num_devices: int = 1) -> list:
-    """As it was stored, or computed now: an interrupted proof goes on."""
-    stored = STORE / f"{proof}-{state_of_sources(proof)}.json"
-    rows = json.loads(stored.read_text()) if stored.exists() else {}
+    """As it was stored, or computed now in a process: an interrupted proof goes on."""
+    return stored(proof, row, lambda: in_process(proof, row, num_devices))
+
+
+def stored(proof: str, row: str, compute: Callable[[], Any], *, with_tests: bool = False) -> Any:
+    """JSON, as `stored_row`."""
+    file = STORE / f"{proof}-{state_of_sources(proof, with_tests=with_tests)}.json"
+    rows = json.loads(file.read_text()) if file.exists() else {}
     if row not in rows:
-        rows[row] = in_process(proof, row, num_devices)
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        stored.write_text(json.dumps(rows))
+        rows[row] = compute()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(rows))
     return rows[row]
 
 
