@@ -6,7 +6,7 @@ from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
 from tests.support.compiled.aot import assert_in_place, gpu_mesh, ptxas_report, tpu_mesh
-from tests.support.compiled.aot_step import StepCase
+from tests.support.compiled.aot_step import FORMS, StepCase
 
 DECODE = Bucket(64, 64, 128)
 MB = 10**6
@@ -36,16 +36,18 @@ def test_gpus_read_codes_once(scheme):
 
 def check_blocks_on_gpus(form: str, num_devices: int = 1) -> None:
     """Assert that a step of 8 rows reads packed bytes once. Attention writes and reads partial results of 6 MB a layer
-    on each of two devices, too, 0.09 of the packed bytes of one."""
+    on each of two devices, too, 0.09 of the packed bytes of one; and where values are looked up, thread blocks of two
+    warpgroups have twice as many splits, whose sums are 0.02 more, on two devices 0.04."""
     step = StepCase(gpu_mesh(num_devices=num_devices), "llama-3-8b", Bucket(8, 8, 128), scheme=form)
     with ptxas_report() as kernels:
         layers = step.compile_backbone()
+    most = {1: 1.08, 2: 1.16}[num_devices] + (0.02 * num_devices if FORMS[form].values else 0)
     assert [kernel.kernel for kernel in kernels].count("block_tiles") == 4
     assert not any(kernel.spill_bytes for kernel in kernels)
     assert_in_place(layers, step.state.kv.pool, max_temp_bytes=4 * MB)
     for compiled, part in ((layers, "layers"), (step.compile_ends(), "lm_head")):
         assert not step.weight_copies(compiled)
-        assert 1 <= step.traffic(compiled, part) <= (1.08 if num_devices == 1 else 1.16)
+        assert 1 <= step.traffic(compiled, part) <= most
 
 
 def check_prompts_with_blocks_on_a_gpu(form: str) -> None:
