@@ -17,6 +17,7 @@ from jaxserve.core.hardware.mesh import local_shape
 from jaxserve.runner.programs.hlo import Hlo, Instruction
 from jaxserve.runner.programs.pool_aliasing import MOVE_NOTHING, hlo_type
 from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.matmul.cpu_products import cpu_rule
 from pallas_kernels.quant_matmul.block_rows import TILE_BYTES
 
 IN_FAST_MEMORY = re.compile(r"\{[^}]*S\(1\)[^}]*\}")  # a TPU's VMEM: what the next product is to read
@@ -43,7 +44,7 @@ def _makes(line: Instruction, types: set[str]) -> bool:
 
 def _decoded(params: Any) -> Iterator[str]:
     """The types of what packed blocks of a layer stand for, or those at one place of the bytes; matrices that are no
-    larger than a tile in bfloat16 are decoded."""
+    larger than a tile are decoded."""
 
     def is_packed(leaf: Any) -> bool:
         return isinstance(leaf, BlockTensor)
@@ -52,7 +53,8 @@ def _decoded(params: Any) -> Iterator[str]:
         for values in jax.tree.leaves(matrix.fields[matrix.form.fields[0].name]):
             *rows, num_values = local_shape(values)
             shape = (math.prod(rows), matrix.form.num_inputs(num_values))
-            if 2 * math.prod(shape) > max(TILE_BYTES.values()):
+            itemsize = np.dtype(matrix.dtype).itemsize if cpu_rule().has_bf16 else 4  # see `block_rows`
+            if itemsize * math.prod(shape) > max(TILE_BYTES.values()):
                 # Also as tiles lie, whose first axes are the gate and its other half, or 1, and the devices' shares.
                 leads = (shape[0],), rows, (1, 1, shape[0]), (rows[0], 1, *rows[1:])
                 for width, lead in product({shape[1], shape[1] // matrix.form.num_places}, leads):
