@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from jaxserve.models.config.model_config import Layer, ModelConfig, Stack
 from jaxserve.models.context import Context
 from jaxserve.models.layer import run_layer
 from jaxserve.models.layer_adapters import LayerAdapters
+from jaxserve.models.layer_loops import Row, layer_rows, run_in_turns, runs_of_layers, stacks_of_turn
 from jaxserve.models.linear import Linear, rows_of, whole
 from jaxserve.models.params import Params
 from jaxserve.models.rms_norm import named_norm
@@ -24,8 +24,6 @@ from jaxserve.models.rotary import rope_tables
 from jaxserve.models.row_tiles import each_tile
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
-
-MAX_TURN = 8  # layers that one turn of the loop runs at most, each of which is compiled
 
 
 class KindInputs(NamedTuple):
@@ -92,66 +90,21 @@ def forward(
 
     branches = [branch(stack) for stack in config.stacks]
 
-    def run_turn(turn: tuple[int, ...] | None, carry: Carry, rows: jax.Array) -> tuple[Carry, None]:
-        for i in range(len(rows)):
-            stack, *where, tap = rows[i]
+    def run_turn(turn: tuple[int, ...] | None, carry: Carry, rows: list[Row]) -> Carry:
+        for i, (stack, *where, tap) in enumerate(rows):
             if tap_layers:
                 carry = carry._replace(taps=carry.taps.at[tap].set(carry.x, mode="drop"))
             run = branches[turn[i]] if turn else partial(lax.switch, stack, branches)
             carry = run(carry, *where)
-        return carry, None
+        return carry
 
     rows, platform = layer_rows(table, tap_layers), ctx.mesh.devices.flat[0].platform
     carry = Carry(x, pool, jnp.zeros((len(tap_layers), *x.shape), x.dtype))
     with jax.named_scope("layers"):
         for begin, end in runs_of_layers(config.layer_table, table, platform):
             turn = stacks_of_turn(tuple(row.stack for row in table[begin:end]), platform)
-            size = len(turn or (0,))
-            whole_end = end - (end - begin) % size
-            carry, _ = lax.scan(partial(run_turn, turn), carry, rows[begin:whole_end].reshape(-1, size, rows.shape[1]))
-            carry, _ = run_turn(turn, carry, rows[whole_end:end])
+            carry = run_in_turns(partial(run_turn, turn), carry, rows[begin:end], len(turn or (0,)))
     return each(partial(named_norm, params, "final_norm", eps=config.norm_eps), carry.x), carry.pool, carry.taps
-
-
-def runs_of_layers(layers: tuple[Layer, ...], table: tuple[Layer, ...], platform: str) -> list[tuple[int, int]]:
-    """Rows of a table that one loop runs, from the first up to the second: all, but for a GPU. layers: the model's.
-
-    On a GPU a loop ends where layers are left out, as drafts of the model itself leave them: XLA reads a layer's
-    weights in place only if its index grows evenly from turn to turn (4 copies a layer otherwise, jaxlib 0.11.2).
-    """
-    number = {(row.stack, row.index_in_stack): i for i, row in enumerate(layers)}
-    numbers = [number[row.stack, row.index_in_stack] for row in table]
-    gaps = [i for i, (one, other) in enumerate(pairwise(numbers), 1) if platform == "gpu" and other != one + 1]
-    return list(pairwise([0, *gaps, len(table)]))
-
-
-def stacks_of_turn(layer_stacks: tuple[int, ...], platform: str) -> tuple[int, ...] | None:
-    """The stacks of the layers that a turn of the loop over all layers runs: of as many as repeat in the model.
-
-    None: a turn runs one layer, whose stack a condition selects. That is less to compile; but on a GPU the host would
-    wait for each condition, and the layer's weights would be copied for it (jaxlib 0.11.2).
-    """
-    if len(set(layer_stacks)) > 1 and platform != "gpu":
-        return None
-    for size in range(1, MAX_TURN + 1):
-        if all(stack == layer_stacks[i % size] for i, stack in enumerate(layer_stacks)):
-            return layer_stacks[:size]
-    return None
-
-
-def layer_rows(table: tuple[Layer, ...], tap_layers: tuple[int, ...] = ()) -> Int[Array, "L 5"]:
-    """A layer table as an array: stack, index in stack, group, index in group, tap index (past the last: no tap)."""
-    rows = [
-        (
-            row.stack,
-            row.index_in_stack,
-            row.group,
-            row.index_in_group,
-            tap_layers.index(i) if i in tap_layers else len(tap_layers),
-        )
-        for i, row in enumerate(table)
-    ]
-    return jnp.array(rows, jnp.int32)
 
 
 @jax.named_scope("embed")

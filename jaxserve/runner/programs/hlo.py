@@ -11,6 +11,8 @@ CALLED = re.compile(
     r"\b(?:calls|to_apply|body|true_computation|false_computation|branch_computations)=(?:\{([^}]*)\}|%?([^\s,]+))"
 )
 ARRAY = re.compile(r"\b([a-z]+)(\d*)[a-z0-9]*\[([\d,]*)\]")  # bf16[64,4096], f8e4m3fn[2], pred[]
+FUSIONS = ("fusion", "fusion-start")
+"""The second runs while others do, up to its "fusion-done"."""
 WITH_LAYOUT = re.compile(r"\b[a-z]+\d*[a-z0-9]*\[[\d,]*\](?:\{[^}]*\})?")  # and where it lies, such as S(1)
 KNOWN_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
@@ -67,7 +69,7 @@ class Hlo:
     @cached_property
     def in_memory(self) -> list[Instruction]:
         """Instructions outside fusions: a value inside one is no array in memory unless the fusion returns it."""
-        fused = {name for line in self.instructions if line.opcode == "fusion" for name in line.called}
+        fused = {name for line in self.instructions if line.opcode in FUSIONS for name in line.called}
         return [line for name, lines in self.computations.items() if name not in fused for line in lines]
 
     def by_name(self, computation: str) -> dict[str, Instruction]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from jaxserve.runner.programs.hlo import Hlo, Instruction, array_types, type_bytes
+from jaxserve.runner.programs.hlo import FUSIONS, Hlo, Instruction, array_types, type_bytes
 
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"}
 TAKES_A_PART = {"dynamic-slice", "slice", "gather"}
@@ -51,7 +51,7 @@ class _Counter:
     def of_instruction(self, line: Instruction, by_name: dict[str, Instruction], *, is_branch: bool) -> int:
         if line.opcode in FREE or line.opcode.endswith(("-done", "-update")):  # counted where they start
             return 0
-        if line.opcode == "fusion":
+        if line.opcode in FUSIONS:
             return self._reads(line, by_name) + self._writes(line, by_name)
         if line.opcode == "conditional":
             branches = [self.of_computation(name, is_branch=True) for name in line.called]
@@ -79,7 +79,7 @@ class _Counter:
             return type_bytes(line.result)
         if operand == 0 and line.opcode in REPLACES_A_PART:
             return 0
-        if line.opcode != "fusion":
+        if line.opcode not in FUSIONS:
             return None
         inside = self.program.by_name(line.called[0])
         is_operand = re.compile(rf"parameter\({operand}\)")
@@ -97,6 +97,8 @@ class _Counter:
         return total
 
     def _writes(self, line: Instruction, by_name: dict[str, Instruction]) -> int:
+        if line.opcode == "fusion-start":
+            return self._bytes(self.program.root(line.called[0]).result)
         if line.opcode.endswith("-start"):  # a tuple: what is written, what is read, …
             return sum(self._bytes(one) for one in array_types(line.result)[:1])
         if line.opcode == "dynamic-update-slice":

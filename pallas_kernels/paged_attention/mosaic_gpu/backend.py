@@ -134,20 +134,26 @@ def paged_attention(
         o, log_sums = (jax.lax.collapse(x, 2, 4) for x in (o, log_sums))  # lines of all warpgroups
         used = tiling.tokens * group_size
         if tiling.is_divided:
-            o, log_sums = combine(o, log_sums, part.items, used)
+            dtype = q.dtype if sinks is None and v_scale is None else jnp.dtype(jnp.float32)
+            o, log_sums = combine(o, log_sums, part.items, used, dtype)
         shape = (len(part.first_token), num_kv_heads, tiling.tokens, group_size)
         o = o[:, :, :used, :head_dim].reshape(*shape, head_dim).astype(jnp.float32)
         log_sums = log_sums[:, :, :used].reshape(shape)
-        tile, place = part.places or (jnp.arange(singles), jnp.zeros(singles, jnp.int32))
-        o, log_sums = o[tile, :, place], log_sums[tile, :, place]
+        if part.places is None:
+            o, log_sums = o[:, :, 0], log_sums[:, :, 0]
+        else:
+            tile, place = part.places
+            o, log_sums = o[tile, :, place], log_sums[tile, :, place]
         if sinks is not None:
             logits = sinks.astype(jnp.float32).reshape(1, num_kv_heads, group_size)
             o = o / (1 + jnp.exp2(logits * LOG2_E - log_sums))[..., None]
         return o if v_scale is None else o * v_scale[None, :, None, None], pool
 
     token = jnp.arange(num_tokens, dtype=jnp.int32)[:, None, None, None]
-    o, pool = run(meta.plan.decode, decode_tiling(problem), new, pool)
-    o = jnp.where(token[:singles] < num_decodes, o, 0)
+    tiling = decode_tiling(problem)
+    o, pool = run(meta.plan.decode, tiling, new, pool)
+    if not tiling.is_divided:  # else `combine` gives 0 where there is no token
+        o = jnp.where(token[:singles] < num_decodes, o, 0)
     if problem.has_longer_rows:
         longer, pool = run(meta.plan.longer, longer_tiling(problem), None, pool)
         o = jnp.pad(o, ((0, num_tokens - singles), (0, 0), (0, 0), (0, 0)))

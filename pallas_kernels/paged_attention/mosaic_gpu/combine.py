@@ -18,9 +18,13 @@ THREADS = 128
 
 
 def combine(
-    parts: Float[Array, "items K lines H"], log_sums: Float[Array, "items K all_lines"], items: Items, num_lines: int
+    parts: Float[Array, "items K lines H"],
+    log_sums: Float[Array, "items K all_lines"],
+    items: Items,
+    num_lines: int,
+    dtype: jnp.dtype,
 ) -> tuple[Float[Array, "tiles K num_lines H"], Float[Array, "tiles K num_lines"]]:
-    """Outputs of the first `num_lines` lines of each tile, and the logarithms (base 2) of their sums.
+    """Outputs of the first `num_lines` lines of each tile, in `dtype`, and the logarithms (base 2) of their sums.
 
     A thread block adds one line in the order of the items, so results are deterministic. Tiles without items give 0 and
     the logarithm of a tiny number. H must be a multiple of 128 (beyond the head dim: undefined).
@@ -51,13 +55,13 @@ def combine(
         strided = plgpu.Layout.WG_STRIDED((width,), width // THREADS)
         zeros = cast(jax.Array, plgpu.layout_cast(jnp.zeros((width,), jnp.float32), strided))
         total, sums = lax.fori_loop(first, end, add, (jnp.float32(0), zeros))
-        o_ref[tile, head, line] = sums / jnp.maximum(total, np.finfo(np.float32).tiny)
+        o_ref[tile, head, line] = (sums / jnp.maximum(total, np.finfo(np.float32).tiny)).astype(dtype)
         total_ref[tile, head, line] = highest + jnp.log2(total)
 
     shape = (num_tiles, num_kv_heads, num_lines)
     return plgpu.kernel(
         paged_attention_combine,
-        out_type=(jax.ShapeDtypeStruct((*shape, width), jnp.float32), jax.ShapeDtypeStruct(shape, jnp.float32)),
+        out_type=(jax.ShapeDtypeStruct((*shape, width), dtype), jax.ShapeDtypeStruct(shape, jnp.float32)),
         grid=(num_lines, num_kv_heads, num_tiles),
         grid_names=("line", "head", "tile"),
         interpret=gpu_interpretation(),

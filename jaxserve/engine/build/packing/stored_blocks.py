@@ -13,10 +13,10 @@ from checkpoints.mapping.trees import matrices
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.engine.build.model_source import ModelSource
 from jaxserve.models.config.model_config import ModelConfig, Stack
+from jaxserve.models.layer_loops import stacks_of_turn
 from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import decoded_spec
 from jaxserve.models.params import declare
-from jaxserve.models.transformer import stacks_of_turn
 from jaxserve.runner.load_weights import TENSOR_NAMES, dims
 from pallas_kernels.block_forms.block_form import BlockForm
 
@@ -63,7 +63,7 @@ class StoredBlocks(NamedTuple):
 
     def repeating(self, model: ModelConfig, platform: str) -> "StoredBlocks":
         """On a GPU whose steps would choose among the layers' forms, without those that are not alike in all layers of
-        a kind (`transformer.stacks_of_turn`)."""
+        a kind (`layer_loops.stacks_of_turn`)."""
         if platform != "gpu" or stacks_of_turn(self.apart(model)[0].layer_stacks, platform) is not None:
             return self
         alike = [

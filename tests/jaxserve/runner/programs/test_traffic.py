@@ -105,6 +105,21 @@ ENTRY %main (w: bf16[4,256,64], k: s32[], y: bf16[8,64], pool: s8[9,9]) -> f32[8
 """
 
 
+ASYNC_HLO = """
+%inner (p: f32[32,4096], i: s32[]) -> f32[1,4096] {
+  %p = f32[32,4096]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %slice = f32[1,4096]{1,0} dynamic-slice(%p, %i, %zero), dynamic_slice_sizes={1,4096}
+}
+
+ENTRY %main (norms: f32[32,4096], layer: s32[]) -> f32[1,4096] {
+  %norms = f32[32,4096]{1,0} parameter(0)
+  %layer = s32[] parameter(1)
+  %begun = ((f32[32,4096]{1,0}, s32[]), f32[1,4096]{1,0}, u32[]) fusion-start(%norms, %layer), kind=kLoop, calls=%inner
+  ROOT %norm = f32[1,4096]{1,0} fusion-done(%begun)
+}
+"""
 KERNEL_HLO = """
 ENTRY %main (x: bf16[8,64], stack: bf16[4,1,256,64], layer: s32[1]) -> bf16[8,256] {
   %x = bf16[8,64]{1,0} parameter(0)
@@ -129,3 +144,9 @@ def test_what_the_compilers_for_accelerators_write():
     attention, head = pool + z, 2 * z
     assert memory_traffic(read_hlo(HLO)) == y + product + attention + head
     assert memory_traffic(read_hlo(HLO), {"s8[9,9]"}) == y + product + z + head
+
+
+def test_a_fusion_that_runs_while_others_do_counts_like_any_other():
+    program = read_hlo(ASYNC_HLO)
+    assert memory_traffic(program) == 2 * 4 * 4096 + 4
+    assert "slice" not in {line.name for line in program.in_memory}
