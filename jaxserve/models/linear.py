@@ -22,6 +22,7 @@ from pallas_kernels.matmul.api import matmul
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 from pallas_kernels.qtensor import QTensor
 from pallas_kernels.quant_matmul.api import quant_matmul
+from pallas_kernels.table_rows.api import table_rows
 
 Packed = QTensor | BlockTensor
 
@@ -62,7 +63,8 @@ def rows_of(weight: Float[Array, "V D"] | Packed, index: Int[Array, "T"]) -> Flo
         return table.at[index].get(mode="promise_in_bounds")
 
     if isinstance(weight, BlockTensor):
-        return weight.form.decode({name: taken(field) for name, field in weight.fields.items()}, weight.dtype)
+        rows = table_rows(tuple(weight.fields.values()), index)
+        return weight.form.decode(dict(zip(weight.fields, rows, strict=True)), weight.dtype)
     if not isinstance(weight, QTensor):
         return taken(weight)
     return (taken(weight.codes).astype(jnp.float32) * taken(weight.scales)[:, None]).astype(weight.dtype)

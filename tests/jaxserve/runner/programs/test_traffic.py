@@ -138,6 +138,24 @@ def test_a_kernel_that_reads_a_layer_in_its_stack_reads_no_other():
     assert other == found + 3 * 2 * 256 * 64, "the control: another kernel may read all"
 
 
+TABLES_HLO = """
+ENTRY %main (index: s32[8], codes: u8[9600,64], scales: u16[9600,4]) -> (s32[8,64], s32[8,4]) {
+  %index = s32[8]{0} parameter(0)
+  %codes = u8[9600,64]{1,0} parameter(1)
+  %scales = u16[9600,4]{1,0} parameter(2)
+  %both = (s32[8,64]{1,0}, s32[8,4]{1,0}) custom-call(%index, %codes, %scales), metadata={op_name="embed/table_rows/pallas_call"}
+  %rows = s32[8,64]{1,0} get-tuple-element(%both), index=0
+  %their_scales = s32[8,4]{1,0} get-tuple-element(%both), index=1
+  ROOT %taken = (s32[8,64]{1,0}, s32[8,4]{1,0}) tuple(%rows, %their_scales)
+}
+"""  # noqa: E501
+
+
+def test_a_kernel_that_takes_rows_reads_the_tiles_in_which_they_lie():
+    tiles, rows = 8 * 32 * (64 + 2 * 4), 4 * 8 * (64 + 4)
+    assert memory_traffic(read_hlo(TABLES_HLO)) == 4 * 8 + tiles + rows
+
+
 def test_what_the_compilers_for_accelerators_write():
     y, matrix, z, index, pool = 2 * 8 * 64, 2 * 256 * 64, 4 * 8 * 256, 4, 81
     product = matrix + index + z  # of the stack one layer, of the result no workspace, nothing of fast memory

@@ -1,0 +1,34 @@
+"""Device: `table_rows`, rows of packed tables such as an embedding's: the op's entry point."""
+
+from collections.abc import Sequence
+
+import jax
+from jaxtyping import Array, Int
+
+from pallas_kernels.dispatch import Implementation, dispatch
+from pallas_kernels.table_rows import mosaic_tpu
+
+
+def table_rows(tables: Sequence[jax.Array], index: Int[Array, "T"], *, backend: str = "auto") -> tuple[jax.Array, ...]:
+    """Rows `index` of each table.
+
+    Args:
+      tables: [V, n] each, n of its own.
+      index: rows; 0 <= index < V.
+      backend: one of `dispatch.BACKENDS`.
+
+    Raises:
+      NotImplementedError: no back end serves them; the message lists each one's reason.
+    """
+    return dispatch("table_rows", IMPLEMENTATIONS, backend, tables, index)
+
+
+def gathered(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tuple[jax.Array, ...]:
+    """By XLA."""
+    return tuple(table.at[index].get(mode="promise_in_bounds") for table in tables)
+
+
+IMPLEMENTATIONS = (
+    Implementation("mosaic_tpu", mosaic_tpu.table_rows, platforms=("tpu",)),
+    Implementation("xla", gathered),
+)

@@ -1,0 +1,46 @@
+"""Rows of tables by the TPU kernel, interpreted, are those of the tables."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pallas_kernels.table_rows.api import table_rows
+from pallas_kernels.table_rows.mosaic_tpu import MAX_TOKENS
+
+NUM_ROWS = 96
+INDEX = np.array([0, 95, 31, 32, 63, 64, 7, 7], np.int32)
+
+
+def random_tables(widths: dict[type, int]) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [
+        random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (NUM_ROWS, width), dtype, endpoint=True)
+        for dtype, width in widths.items()
+    ]
+
+
+@pytest.mark.parametrize("backend", ["mosaic_tpu", "xla"])
+@pytest.mark.parametrize("index", [INDEX, INDEX[:1], np.resize(INDEX[::-1], MAX_TOKENS)])
+def test_rows_are_those_of_the_tables(backend, index):
+    tables = random_tables({np.uint8: 192, np.int8: 256, np.uint16: 16, np.int16: 3})
+    run = jax.jit(table_rows, static_argnames="backend")
+    found = run([*map(jnp.asarray, tables)], jnp.asarray(index), backend=backend)
+    for rows, table in zip(found, tables, strict=True):
+        assert rows.dtype == table.dtype
+        np.testing.assert_array_equal(rows, table[index])
+
+
+@pytest.mark.parametrize(
+    ("tables", "index", "reason"),
+    [
+        ([jnp.zeros((96, 64), jnp.bfloat16)], INDEX, "8 and 16 bits, not of bfloat16"),
+        ([jnp.zeros((96, 64), jnp.int32)], INDEX, "8 and 16 bits, not of int32"),
+        ([jnp.zeros((95, 64), jnp.int8)], INDEX, "95 rows are no whole tiles of 32"),
+        ([jnp.zeros((96, 64), jnp.int8)], np.resize(INDEX, MAX_TOKENS + 1), "65 rows are too many"),
+        ([jnp.zeros((96, 8192), jnp.int8)], np.resize(INDEX, MAX_TOKENS), "64 rows are too many"),
+    ],
+)
+def test_what_the_kernel_does_not_take(tables, index, reason):
+    with pytest.raises(NotImplementedError, match=reason):
+        table_rows(tables, jnp.asarray(index), backend="mosaic_tpu")
