@@ -46,6 +46,20 @@ class ThroughputSizes:
 
 
 @dataclass(frozen=True)
+class DraftSizes:
+    """Passes with drafts of a smaller model, accepted at each rate."""
+
+    model: str
+    draft: str
+    rates: tuple[float, ...]
+    num_drafts: int
+    batches: tuple[int, ...]
+    prompt_len: int
+    num_steps: int
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class TextSizes:
     """Texts that must be the same with CUDA graphs and without."""
 
@@ -62,6 +76,7 @@ class Sizes:
     attention: tuple[Workload, ...]
     engine: EngineSizes
     quantized: EngineSizes
+    drafts: DraftSizes
     throughput: ThroughputSizes
     texts: TextSizes
     product_checks: tuple[products.Workload, ...]
@@ -158,6 +173,16 @@ FULL = Sizes(
         backends=(BACKEND,),
         quantizations=("fp8", "int8", "int4-g64", "w8a8"),
     ),
+    drafts=DraftSizes(
+        "llama-3-8b",
+        "llama-3.2-1b",
+        rates=(0.7, 0.6, 0.8),
+        num_drafts=4,
+        batches=(1, 64, 8),
+        prompt_len=256,
+        num_steps=192,  # the tokens of a pass vary by 40 %
+        options=ENGINE.options | {"max_num_seqs": 64, "buckets": "8 64 2048x64"},
+    ),
     texts=TextSizes(
         "smollm2-135m",
         num_texts=24,
@@ -213,7 +238,8 @@ TINY = Sizes(
     attention=(_TINY_DECODE,),
     engine=_TINY_ENGINE,
     quantized=replace(_TINY_ENGINE, quantizations=("int8",), profiled=()),
-    texts=TextSizes(TINY_MODEL, num_texts=8, longest_prompt=20, options=SMALL),
+    drafts=DraftSizes(TINY_MODEL, TINY_MODEL, (0.5,), 3, (2,), prompt_len=10, num_steps=10, options=SMALL),
+    texts=TextSizes(TINY_MODEL, num_texts=8, longest_prompt=20, options=SMALL | {"buckets": "8 64x8"}),
     throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SMALL),
     product_checks=(_TINY_PRODUCT, products.packed(_TINY_PRODUCT), products.packed(_TINY_PRODUCT, "fp8")),
     products=(products.packed(_TINY_PRODUCT),),

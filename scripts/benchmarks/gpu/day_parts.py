@@ -27,12 +27,8 @@ def _part(name: str) -> Part:
     return Part(name, f"{__name__}:{name}")
 
 
-PARTS = tuple(
-    map(
-        _part,
-        ("ceilings", "first", "checks", "tune", "products", "attention", "steps", "quantized", "throughput", "peers"),
-    )
-)
+NAMES = "ceilings first checks tune products attention steps quantized drafts throughput peers"
+PARTS = tuple(map(_part, NAMES.split()))
 FIRST_BATCH, FIRST_DECODE = 64, "llama3_8b_decode_64x8k"
 FIRST_CHECKS = ("llama3_8b_decode", "llama3_8b_prefill", "llama3_8b_tp4_mixed")
 
@@ -101,6 +97,12 @@ def quantized(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import step_times
 
     return step_times.tasks(sizes_of(is_small).quantized)
+
+
+def drafts(folder: Path, is_small: bool) -> Iterator[Task]:
+    from scripts.benchmarks.gpu import draft_times
+
+    return draft_times.tasks(sizes_of(is_small).drafts)
 
 
 def throughput(folder: Path, is_small: bool) -> Iterator[Task]:

@@ -25,6 +25,9 @@ EXPLAINED = {
     "share of the copy's rate; the sizes are the kernel's fastest; *used*: by `backend=\"auto\"` from now on.",
     "Adapters": "What adapters add to all products of a layer, the layers in turn, without those products. *MBU*: rate "
     "of the matrices of the rows' adapters, as a share of the copy's rate.",
+    "Drafts of a smaller model": "Each draft is accepted at a given rate if those before it are. *gain*: tokens/s over "
+    "those without drafts; *formula*: (1 - a^(n+1)) / ((1 - a)(n c + 1)) with rate a, n drafts, and c the time of the "
+    "draft model's step over that of the model's, each alone (Leviathan et al., 2023).",
     "Where a decode step's time goes": "Traced, by scope of the model; the figures file also has the operations.",
     "Whole decode steps": "Medians, with the host's part. *MBU*: rate of weights (without the embedding), keys and "
     "values, as a share of the copy's rate. *context*: positions per sequence.",
@@ -74,6 +77,7 @@ def sections(results: Results) -> dict[str, gpu_tables.Rows]:
         "Decode attention": gpu_tables.decode(results),
         "Prefill attention": gpu_tables.prefill(results),
         "Whole decode steps": gpu_tables.engine(results),
+        "Drafts of a smaller model": gpu_tables.drafts(results),
         "Where a decode step's time goes": gpu_tables.profile(results),
         "Steps of prompts": gpu_tables.prompts(results),
         "Throughput": gpu_tables.throughput(results),

@@ -20,7 +20,7 @@ from jaxserve.bench.profile.scopes import read_scopes
 from jaxserve.bench.profile.timeline import share_time
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.step_stats import StepLog, StepRecord
-from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes
+from scripts.benchmarks.gpu.benchmark_sizes import DraftSizes, EngineSizes
 from scripts.benchmarks.gpu.task_list import Record, Task
 
 PROFILED_STEPS = 16
@@ -149,14 +149,17 @@ def is_whole(record: StepRecord, batch: int) -> bool:
 
 
 @contextmanager
-def decoding(llm: LLM, batch: int, sizes: EngineSizes) -> Generator[tuple[StepLog, Callable[[int], None]]]:
+def decoding(
+    llm: LLM, batch: int, sizes: EngineSizes | DraftSizes, speculation: bool | None = None
+) -> Generator[tuple[StepLog, Callable[[int], None]]]:
     """In this context sequences of random tokens run, from their prompts on; they are aborted at its end.
 
     Yields the log of all steps, and a function that runs them until it holds that many decode steps of all sequences.
+    speculation: False: without drafts.
     """
     parts, log = llm.parts, StepLog()
     prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, sizes.prompt_len)).tolist()
-    params = SamplingParams(temperature=0, max_tokens=None, ignore_eos=True, detokenize=False)
+    params = SamplingParams(temperature=0, max_tokens=None, ignore_eos=True, detokenize=False, speculation=speculation)
     requests = llm.admit([Prompt(None, prompt) for prompt in prompts], params)
     parts.engine.observer = log
 

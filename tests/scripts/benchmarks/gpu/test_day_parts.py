@@ -96,7 +96,7 @@ def test_the_median_step_is_one_in_which_all_sequences_decode():
         (["--dry-run", "--out", "docs/benchmarks"], "not written to docs"),
         (
             ["--only", "checks,speed"],
-            "speed: parts are ceilings, first, checks, tune, products, attention, steps, quantized, throughput",
+            "speed: parts are ceilings, first, checks, tune, products, attention, steps, quantized, drafts, throughput",
         ),
         (["--minutes", "0"], "must be a number of minutes above 0"),
     ],
