@@ -75,9 +75,11 @@ class GgufFile:
 
     def read_fields(self, name: str, start: int, stop: int) -> dict[str, np.ndarray]:
         from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+        from pallas_kernels.block_forms.wide_blocks import wide_fields
 
-        raw = self._raw_rows(name, start, stop)
-        return GGML_FORMS[self.tensors[name].dtype].split(raw.reshape(stop - start, -1))
+        raw, form = self._raw_rows(name, start, stop), GGML_FORMS[self.tensors[name].dtype]
+        fields = form.split(raw.reshape(stop - start, -1))
+        return fields | wide_fields(form.name, fields)
 
     def _raw_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         info = self.tensors[name]

@@ -42,6 +42,8 @@ def stored_forms(
         leaf = path.rpartition("/")[2]
         stored, order = file.form_of(name) if isinstance(file, PackedFile) else None, b""
         form = None if stored is None else on_device(stored)
+        if form is not None and info.shape[1] % form.block_len:
+            form = stored
         if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
             form = None
         if form is not None and form.has_order:

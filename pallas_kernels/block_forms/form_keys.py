@@ -9,8 +9,9 @@ from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bi
 from pallas_kernels.block_forms.input_orders import with_order, without_order
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.table_forms import NestedScales, Table, nested_form, table_form
+from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 
-HALF_BITS, ORDER = "half bits of ", "in any order "
+HALF_BITS, ORDER, WIDE = "half bits of ", "in any order ", "wide "
 
 
 def key_of(form: BlockForm) -> str:
@@ -19,6 +20,8 @@ def key_of(form: BlockForm) -> str:
         return HALF_BITS + key_of(stored)
     if form.has_order:
         return ORDER + key_of(without_order(form))
+    if WIDE_FORMS.get(form.name) == form:
+        return WIDE + form.name
     if form.name in GGML_FORMS:
         return form.name
     dtypes = {field.name: field.dtype for field in form.fields}
@@ -37,6 +40,8 @@ def form_of_key(key: str) -> BlockForm:
         return with_half_bits(form_of_key(key.removeprefix(HALF_BITS)))
     if key.startswith(ORDER):
         return with_order(form_of_key(key.removeprefix(ORDER)))
+    if key.startswith(WIDE) and (name := key.removeprefix(WIDE)) in WIDE_FORMS:
+        return WIDE_FORMS[name]
     if key in GGML_FORMS:
         return GGML_FORMS[key]
     match key.split(" "):

@@ -7,8 +7,9 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import build
 from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build.packing import choose_packing
 from jaxserve.engine.build.packing.choose_packing import with_packing
-from pallas_kernels.block_forms.half_bits import without_half_bits
+from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from tests.end_to_end.engine.test_packed_blocks import LAYERS, SHAPES, TPU, texts, write_model
 
 
@@ -28,9 +29,12 @@ def names(packing):
 
 
 def test_what_the_kernel_does_not_multiply_is_decoded(model):
-    """Q5_0; parts of 64 rows, which are keys and values of forms of their own; an embedding that is the head."""
-    of_layers = [dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1"), {"down": "Q6_K"}]
-    of_layers.append({"o": "Q4_K", "gate_up": "Q4_K", "down": "Q5_K"})
+    """Parts of 64 rows, which are keys and values of forms of their own; an embedding that is the head."""
+    of_layers = [
+        dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1"),
+        {"o": "Q5_0", "gate_up": "Q5_0", "down": "Q6_K"},
+        {"o": "Q4_K", "gate_up": "Q4_K", "down": "Q5_K"},
+    ]
     expected = {f"layers/global_{i}/{name}": form for i, forms in enumerate(of_layers) for name, form in forms.items()}
     assert names(packing_of(model)) == expected
 
@@ -38,9 +42,9 @@ def test_what_the_kernel_does_not_multiply_is_decoded(model):
 def test_of_several_devices_each_multiplies_its_part(model):
     """Of two each has half a block of the inputs of o in Q4_K. Of four, whose KV heads are repeated, each has 192 rows
     of queries, keys and values, and 64 inputs of o: no multiple of 128."""
-    two = [dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1"), {"down": "Q6_K"}]
+    two = [dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1"), {"gate_up": "Q5_0", "down": "Q6_K"}]
     two.append({"gate_up": "Q4_K", "down": "Q5_K"})
-    four = [dict.fromkeys(("gate_up", "down"), "Q4_1"), {}, {"gate_up": "Q4_K"}]
+    four = [dict.fromkeys(("gate_up", "down"), "Q4_1"), {"gate_up": "Q5_0"}, {"gate_up": "Q4_K"}]
     for num_devices, of_layers in ((2, two), (4, four)):
         found = names(packing_of(model, tensor_parallel_size=num_devices))
         assert found == {
@@ -53,7 +57,8 @@ def test_halves_are_kept_as_bits(model):
     assert {field.dtype for field in fields} == {"uint16", "uint8", "int8"}
 
 
-def test_files_of_which_nothing_is_kept_are_refused_with_the_reason(tmp_path):
+def test_files_of_which_nothing_is_kept_are_refused_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(choose_packing, "form_on", lambda _: with_half_bits)
     path, _ = write_model(tmp_path / "fives.gguf", [dict.fromkeys(SHAPES, "Q5_0")])
     with pytest.raises(ConfigError, match=r"cannot keep the blocks .* bits of Q5_0 lie in runs of 1 bytes"):
         packing_of(path)

@@ -12,6 +12,7 @@ from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build.packing import choose_packing
 from jaxserve.engine.build.packing.block_products import DeviceKind
 from jaxserve.engine.build.packing.choose_packing import with_packing
 from jaxserve.models.packing import DENSE
@@ -189,6 +190,13 @@ def test_a_gpu_chooses_among_no_layers(tmp_path):
         packing_of(path, H200, "packed")
 
 
+@pytest.fixture
+def as_in_files(monkeypatch):
+    """Devices are to have blocks as files have them."""
+    monkeypatch.setattr(choose_packing, "form_on", lambda _: lambda form: form)
+
+
+@pytest.mark.usefixtures("as_in_files")
 def test_layers_that_differ_in_what_is_decoded_share_a_stack(tmp_path):
     kinds = dict.fromkeys(SHAPES, "Q4_1")
     path, _ = write_model(tmp_path / "m.gguf", [kinds | {"ffn_down": "Q5_0"}, kinds | {"ffn_down": "Q5_1"}])
@@ -210,14 +218,18 @@ def test_inspection_shows_what_each_device_keeps(tmp_path):
 
 
 def test_a_gpu_keeps_the_blocks_that_its_kernel_serves(model, tmp_path):
-    """Rows of Q5_0 are decoded, and so are those of which one of two GPUs has 128 inputs."""
+    """Rows of which one of two GPUs has 128 inputs are decoded."""
     config = EngineConfig.create(str(model[0]), quantization="packed")
     with open_model(config) as source:
         for count in (1, 2):
             packing = with_packing(replace(config, tensor_parallel_size=count), source, H200).packing
             names = {path.rpartition("/")[2] for path, _ in packing.own}
             assert names == {"embed", "qkv", "gate_up", "down", *(["o"] if count == 1 else [])}
-        assert kept(source, config, H200) == {"Q4_1", "Q4_K", "Q5_K", "Q6_K", "Q8_0"}
+        assert kept(source, config, H200) == {"Q4_1", "Q4_K", "Q5_0", "Q5_K", "Q6_K", "Q8_0"}
+
+
+@pytest.mark.usefixtures("as_in_files")
+def test_blocks_that_a_gpu_does_not_serve_are_named(tmp_path):
     path, _ = write_model(tmp_path / "unserved.gguf", [dict.fromkeys(SHAPES, "Q5_0")], embedding="Q5_0")
     config = EngineConfig.create(str(path), quantization="packed")
     with open_model(config) as source, pytest.raises(ConfigError, match="Q5_0 has shorter groups or runs"):

@@ -10,8 +10,9 @@ from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.block_forms.input_orders import with_order
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.table_forms import nested_form, table_form
+from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 
-STORED = [*GGML_FORMS.values()] + [
+STORED = [*GGML_FORMS.values(), *WIDE_FORMS.values()] + [
     int_form(bits, group_len, scales, has_zeros)
     for bits in range(2, 9)
     for group_len, scales, has_zeros in ((32, "float16", True), (64, "bfloat16", False), (128, "float32", True))

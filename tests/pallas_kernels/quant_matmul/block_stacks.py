@@ -7,6 +7,7 @@ from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.table_forms import nested_form, table_form
+from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 from pallas_kernels.block_tensor import BlockTensor
 
 INT_FORMS = {
@@ -38,7 +39,7 @@ TABLE, SCALE_TABLE = (tuple(float(np.float32(x**3)) for x in np.linspace(-1, 1, 
 NF4 = table_form("NF4", TABLE, 64)
 assert NF4 is not None
 TABLE_FORMS = {form.name: form for form in (NF4, nested_form(NF4, SCALE_TABLE, 4, 512))}
-FORMS = GGML_FORMS | INT_FORMS | FLOAT_FORMS | TABLE_FORMS
+FORMS = GGML_FORMS | {f"{name} wide": form for name, form in WIDE_FORMS.items()} | INT_FORMS | FLOAT_FORMS | TABLE_FORMS
 
 
 def block_stack(form, num_layers, out, num_inputs, seed=0, decades=0):

@@ -22,6 +22,7 @@ from jaxserve.models.params import declare
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.block_forms.table_forms import without_nesting
+from pallas_kernels.block_forms.wide_blocks import with_wide_blocks
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.dispatch import HOPPER
 
@@ -40,11 +41,11 @@ class NothingKept(Exception):
 
 
 def form_on(device: DeviceKind | jax.Device) -> Callable[[BlockForm], BlockForm]:
-    """The form in which a device has blocks of a file's form: the TPU's kernel takes no float16, and the GPU's looks up
-    no scales."""
+    """The form in which a device has blocks of a file's form: kernels read longer runs than Q5_0 has, the TPU's takes
+    no float16, and the GPU's looks up no scales."""
     if device.platform == "tpu":
-        return with_half_bits
-    return without_nesting if device.platform == "gpu" else lambda form: form
+        return lambda form: with_half_bits(with_wide_blocks(form))
+    return (lambda form: with_wide_blocks(without_nesting(form))) if device.platform == "gpu" else lambda form: form
 
 
 def kept_on(

@@ -11,6 +11,7 @@ from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.table_forms import nested_form
+from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 from pallas_kernels.block_tensor import BlockTensor
 from tests.pallas_kernels.quant_matmul.block_stacks import NF4, SCALE_TABLE, TABLE_FORMS, block_stack
 
@@ -25,6 +26,7 @@ def ints(bits: int, group_len: int, scales: str = "float16", *, has_zeros: bool 
 
 FORMS = {
     **GGML_FORMS,
+    **{f"{name} wide": form for name, form in WIDE_FORMS.items()},
     "INT4-g32": ints(4, 32),
     "INT4-g128, zeros": ints(4, 128, has_zeros=True),
     "INT4-g256": ints(4, 256),

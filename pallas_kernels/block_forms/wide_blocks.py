@@ -1,0 +1,52 @@
+"""Device: Q5_0 and Q5_1 as kernels read them: the same codes and scales, in blocks of 256 inputs with planes of Q5_K.
+
+In files a byte has the fifth bits of 8 inputs in a row, and kernels read 16 or 32 bytes of a plane at once.
+
+    nibbles       byte j of 32: inputs j and 32 + j, of 64
+    fifth bits    byte j of 32: inputs j, 32 + j, …, 224 + j, of 256
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pallas_kernels.block_forms.block_form import BlockForm, Field, Plane
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+
+BLOCK = 256
+RUN = 32
+_NIBBLES, _FIFTH_BITS = Field("nibbles_of_256", "uint8", BLOCK // 2), Field("fifth_bits_of_256", "uint8", RUN)
+
+
+def _wide(form: BlockForm) -> BlockForm:
+    scales = tuple(
+        replace(field, count=BLOCK // form.block_len) for field in form.fields if field.name in ("scales", "minima")
+    )
+    planes = (Plane(_NIBBLES.name, 4, RUN), Plane(_FIFTH_BITS.name, 1, RUN))
+    fields = (*scales, _FIFTH_BITS, _NIBBLES)
+    return replace(form, block_len=BLOCK, fields=fields, planes=planes)
+
+
+WIDE_FORMS = {name: _wide(GGML_FORMS[name]) for name in ("Q5_0", "Q5_1")}
+"""By the names of the forms in files."""
+
+
+def with_wide_blocks(form: BlockForm) -> BlockForm:
+    """The form that kernels read in its place; itself, where they read that."""
+    return WIDE_FORMS.get(form.name, form)
+
+
+def wide_fields(name: str, fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the form that kernels read has in addition to these fields [rows, blocks · count] of the file's form `name`;
+    nothing where that is the file's, or where rows are no whole blocks."""
+    if name not in WIDE_FORMS or fields["nibbles"].shape[1] % _NIBBLES.count:
+        return {}
+    num_rows = len(fields["nibbles"])
+    nibbles = fields["nibbles"].reshape(num_rows, -1, 16)
+    codes = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).reshape(num_rows, -1, 2, RUN)
+    bits = np.unpackbits(fields["fifth_bits"], axis=1, bitorder="little").reshape(num_rows, -1, BLOCK // RUN, RUN)
+    wide = {
+        _NIBBLES.name: codes[:, :, 0] | codes[:, :, 1] << 4,
+        _FIFTH_BITS.name: np.packbits(bits, axis=2, bitorder="little"),
+    }
+    return {name: values.reshape(num_rows, -1) for name, values in wide.items()}
