@@ -85,7 +85,7 @@ def require_one_device() -> None:
     mesh = jax.sharding.get_abstract_mesh()
     count = math.prod(mesh.shape[name] for name in set(mesh.axis_names) - set(mesh.manual_axes))
     if count > 1:
-        raise NotImplementedError(f"it multiplies the arrays of one device, not of {count}")
+        raise NotImplementedError(f"it serves the arrays of one device, not of {count}")
 
 
 @contextmanager

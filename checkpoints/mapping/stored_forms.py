@@ -24,13 +24,14 @@ def stored_forms(
     num_shards: int,
     divided: Collection[str],
     *,
-    on_device: Callable[["BlockForm"], "BlockForm"],
+    on_device: Callable[["BlockForm", int], "BlockForm"],
 ) -> tuple[list[Forms], Forms]:
     """(of each layer, of the matrices outside the layers); matrices that are left out cannot stay packed.
 
     These are dense in the file, or a gate and its other half in different forms or orders; or they are of the leaves
     `divided`, whose inputs are divided over `num_shards` devices, and a device's share ends within a block. shapes: of
-    the leaves. on_device: the form in which devices have blocks of a file's form.
+    the leaves. on_device: the form in which devices have blocks of a file's form, in rows of so many
+    inputs.
     """
     found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None, bytes]]] = defaultdict(list)
     for name, info in file.tensors.items():
@@ -41,9 +42,7 @@ def stored_forms(
         path = rule.leaf(layer)
         leaf = path.rpartition("/")[2]
         stored, order = file.form_of(name) if isinstance(file, PackedFile) else None, b""
-        form = None if stored is None else on_device(stored)
-        if form is not None and info.shape[1] % form.block_len:
-            form = stored
+        form = None if stored is None else on_device(stored, info.shape[1])
         if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
             form = None
         if form is not None and form.has_order:

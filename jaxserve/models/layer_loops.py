@@ -63,7 +63,7 @@ def run_in_turns[Carry](
     """`run(carry, rows of a turn)` in a loop over turns of `size` rows, and after it with the rows that are left.
 
     A field that grows evenly is computed from the number of the turn, not read from a table: on a GPU kernels then take
-    it from the loop's own counter. To read it were two operations of 17 a layer of Llama 3 8B.
+    it from the loop's own counter. Reading it took two of 17 operations a layer of Llama 3 8B.
     """
     num_turns = len(rows) // size
     turns, rest = rows[: num_turns * size].reshape(num_turns, size, rows.shape[1]), rows[num_turns * size :]

@@ -2,8 +2,9 @@
 
     w[i] = (code[i] - zero[group of i]) · scale[group of i] + offset[group of i]
 
-A form describes the bytes of a block as its file has them. On the device each field is an array of its own, so that a
-field is aligned and no byte is added; its last axis runs over the blocks of a row.
+A form describes the bytes of a block as its file has them, or as kernels read them in their place (`wide_blocks.py`).
+On the device each field is an array of its own, so that a field is aligned and no byte is added; its last axis runs
+over the blocks of a row.
 """
 
 from collections.abc import Callable, Mapping

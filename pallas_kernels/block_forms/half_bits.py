@@ -36,5 +36,5 @@ def with_half_bits(form: BlockForm) -> BlockForm:
 
 
 def without_half_bits(form: BlockForm) -> BlockForm:
-    """The form as files have it."""
+    """The form with float16."""
     return form.scales.form if isinstance(form.scales, FromHalfBits) else form

@@ -31,14 +31,15 @@ WIDE_FORMS = {name: _wide(GGML_FORMS[name]) for name in ("Q5_0", "Q5_1")}
 """By the names of the forms in files."""
 
 
-def with_wide_blocks(form: BlockForm) -> BlockForm:
-    """The form that kernels read in its place; itself, where they read that."""
-    return WIDE_FORMS.get(form.name, form)
+def with_wide_blocks(form: BlockForm, num_inputs: int) -> BlockForm:
+    """The form that kernels read in its place; itself, where they read that, or where rows of so many inputs are no
+    whole blocks."""
+    return form if num_inputs % BLOCK else WIDE_FORMS.get(form.name, form)
 
 
 def wide_fields(name: str, fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the form that kernels read has in addition to these fields [rows, blocks · count] of the file's form `name`;
-    nothing where that is the file's, or where rows are no whole blocks."""
+    """The fields that only the wide form has, from those [rows, blocks · count] of the file's form `name`; none, if
+    there is no wide form or rows are no whole blocks."""
     if name not in WIDE_FORMS or fields["nibbles"].shape[1] % _NIBBLES.count:
         return {}
     num_rows = len(fields["nibbles"])

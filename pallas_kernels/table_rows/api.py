@@ -24,7 +24,7 @@ def table_rows(tables: Sequence[jax.Array], index: Int[Array, "T"], *, backend: 
 
 
 def gathered(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tuple[jax.Array, ...]:
-    """By XLA."""
+    """The same, gathered by XLA."""
     return tuple(table.at[index].get(mode="promise_in_bounds") for table in tables)
 
 

@@ -37,8 +37,10 @@ def table_rows(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tuple[jax
     if num_rows % TILE:
         raise NotImplementedError(f"{num_rows} rows are no whole tiles of {TILE}")
     num_bytes = sum(num_tokens * TILE * -(-t.shape[1] // LANES) * LANES * t.dtype.itemsize for t in tables)
-    if num_tokens > MAX_TOKENS or num_bytes > MAX_BYTES:
-        raise NotImplementedError(f"{num_tokens} rows are too many; XLA is as fast where a step computes much")
+    if num_tokens > MAX_TOKENS:
+        raise NotImplementedError(f"it takes at most {MAX_TOKENS} rows, not {num_tokens}")
+    if num_bytes > MAX_BYTES:
+        raise NotImplementedError(f"the tiles of {num_tokens} rows have {num_bytes} bytes, more than {MAX_BYTES}")
     found = pl.pallas_call(
         _kernel,
         in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), *[pl.BlockSpec(memory_space=pl.ANY)] * len(tables)],

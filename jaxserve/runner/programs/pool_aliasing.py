@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve.core.hardware.mesh import device_bytes, local_shape
-from jaxserve.runner.programs.hlo import Hlo, Instruction
+from jaxserve.runner.programs.hlo import FUSIONS, Hlo, Instruction
 
 # Instructions whose result may be a whole pool because they move no data: kernels alias their operand.
 MOVE_NOTHING = {"parameter", "get-tuple-element", "tuple", "bitcast", "custom-call", "while", "conditional", "call"}
@@ -48,7 +48,7 @@ def pool_copies(program: Hlo, pool: Any, temporary_bytes: int) -> list[str]:
     def makes_pool(line: Instruction) -> bool:
         if not any(shape in line.result for shape in shapes):
             return False
-        if line.opcode == "fusion" and SLICED_OPERANDS not in line.line:
+        if line.opcode in FUSIONS and SLICED_OPERANDS not in line.line:
             return any(makes_pool(inner) for name in line.called for inner in program.computations[name])
         return line.opcode not in harmless and SLICED_OPERANDS not in line.line
 

@@ -76,9 +76,10 @@ class _Counter:
 
     def _part(self, line: Instruction, operand: int, result: str) -> int | None:
         """Bytes that an instruction reads of an operand of type `result`; None: all."""
-        if ONE_LAYER_KERNEL.search(line.line) and (stack := STACK.match(result)):
+        is_kernel = line.opcode == "custom-call"
+        if is_kernel and ONE_LAYER_KERNEL.search(line.line) and (stack := STACK.match(result)):
             return type_bytes(result) // int(stack[1])
-        if ROWS_KERNEL.search(line.line) and (table := TABLE.match(result)):
+        if is_kernel and ROWS_KERNEL.search(line.line) and (table := TABLE.match(result)):
             taken = TABLE.match(array_types(line.result)[0])
             assert taken
             return type_bytes(result) // int(table[1]) * 32 * int(taken[1])
@@ -104,17 +105,17 @@ class _Counter:
         return total
 
     def _writes(self, line: Instruction, by_name: dict[str, Instruction]) -> int:
-        if line.opcode == "fusion-start":
-            return self._bytes(self.program.root(line.called[0]).result)
+        if line.opcode in FUSIONS:
+            root = self.program.root(line.called[0])
+            if root.opcode == "dynamic-update-slice":
+                inside = self.program.by_name(line.called[0])
+                return type_bytes(inside[root.operands[1]].result) if self._bytes(root.result) else 0
+            if line.opcode == "fusion-start":
+                return self._bytes(root.result)
         if line.opcode.endswith("-start"):  # a tuple: what is written, what is read, …
             return sum(self._bytes(one) for one in array_types(line.result)[:1])
         if line.opcode == "dynamic-update-slice":
             return self._bytes(by_name[line.operands[1]].result)
-        if line.opcode == "fusion":
-            root = self.program.root(line.called[0])
-            if root.opcode == "dynamic-update-slice":
-                inside = self.program.by_name(line.called[0])
-                return type_bytes(inside[root.operands[1]].result) if self._bytes(line.result) else 0
         if not line.result.startswith("("):
             return self._bytes(line.result)
         taken = set(self._taken_results(line, by_name))  # the rest is scratch, such as the workspace of a product

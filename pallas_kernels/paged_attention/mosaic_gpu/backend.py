@@ -134,6 +134,7 @@ def paged_attention(
         o, log_sums = (jax.lax.collapse(x, 2, 4) for x in (o, log_sums))  # lines of all warpgroups
         used = tiling.tokens * group_size
         if tiling.is_divided:
+            # Rounded once: what follows without sinks and scales changes no number.
             dtype = q.dtype if sinks is None and v_scale is None else jnp.dtype(jnp.float32)
             o, log_sums = combine(o, log_sums, part.items, used, dtype)
         shape = (len(part.first_token), num_kv_heads, tiling.tokens, group_size)
@@ -150,10 +151,7 @@ def paged_attention(
         return o if v_scale is None else o * v_scale[None, :, None, None], pool
 
     token = jnp.arange(num_tokens, dtype=jnp.int32)[:, None, None, None]
-    tiling = decode_tiling(problem)
-    o, pool = run(meta.plan.decode, tiling, new, pool)
-    if not tiling.is_divided:  # else `combine` gives 0 where there is no token
-        o = jnp.where(token[:singles] < num_decodes, o, 0)
+    o, pool = run(meta.plan.decode, decode_tiling(problem), new, pool)  # 0 where there is no token
     if problem.has_longer_rows:
         longer, pool = run(meta.plan.longer, longer_tiling(problem), None, pool)
         o = jnp.pad(o, ((0, num_tokens - singles), (0, 0), (0, 0), (0, 0)))

@@ -27,7 +27,7 @@ def combine(
     """Outputs of the first `num_lines` lines of each tile, in `dtype`, and the logarithms (base 2) of their sums.
 
     A thread block adds one line in the order of the items, so results are deterministic. Tiles without items give 0 and
-    the logarithm of a tiny number. H must be a multiple of 128 (beyond the head dim: undefined).
+    -inf. H must be a multiple of 128 (beyond the head dim: undefined).
     """
     num_kv_heads, width = parts.shape[1], parts.shape[3]
     num_tiles = len(items.first)

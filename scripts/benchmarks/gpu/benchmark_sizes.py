@@ -180,7 +180,7 @@ FULL = Sizes(
         num_drafts=4,
         batches=(1, 64, 8),
         prompt_len=256,
-        num_steps=192,  # the tokens of a pass vary by 40 %
+        num_steps=192,  # tokens of a pass have a standard deviation of 40 % of their mean
         options=ENGINE.options | {"max_num_seqs": 64, "buckets": "8 64 2048x64"},
     ),
     texts=TextSizes(
@@ -208,7 +208,7 @@ FULL = Sizes(
     block_checks=tuple(
         Case(f"{form}_{num_rows}", form, num_rows, 4096, 4096)
         for form in FORMS
-        if form not in ("Q5_0", "Q5_1")
+        if form not in ("Q5_0", "Q5_1")  # a GPU has their wide forms
         for num_rows in (1, 64, 200)
     ),
     block_products=BLOCK_PRODUCTS,

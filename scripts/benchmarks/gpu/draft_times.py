@@ -18,21 +18,28 @@ from scripts.benchmarks.gpu.task_list import Record, Task
 
 def tasks(sizes: DraftSizes) -> Iterator[Task]:
     """Steps of each model alone, then passes with drafts by rate; every engine's programs are compiled at once."""
-    alone = Lazy(partial(build, sizes, sizes.draft))
-    for batch in sizes.batches:
-        yield _task(f"draft model alone, {batch} sequences", measure_plain, alone, sizes, batch, "draft model")
+    yield from _alone("draft model", Lazy(partial(build, sizes, sizes.draft)), sizes)
     for rate in sizes.rates:
-        options = {"method": "draft_model", "model": sizes.draft, "num_speculative_tokens": sizes.num_drafts}
-        pair = Lazy(partial(build, sizes, sizes.model, speculative_config=options | {"synthetic_acceptance": rate}))
-        if rate == sizes.rates[0]:
-            for batch in sizes.batches:
-                yield _task(f"model alone, {batch} sequences", measure_plain, pair, sizes, batch, "model")
-        for batch in sizes.batches:
-            yield _task(f"drafts accepted at {rate}, {batch} sequences", measure_drafts, pair, sizes, batch, rate)
+        yield from _pair(rate, sizes)
 
 
-def _task(name: str, measure: Any, engine: Lazy, sizes: DraftSizes, batch: int, kind: str | float) -> Task:
-    return Task(name, "drafts", lambda: {"kind": kind, "batch": batch} | measure(engine.get(), sizes, batch))
+def _alone(model: str, engine: Lazy, sizes: DraftSizes) -> Iterator[Task]:
+    for batch in sizes.batches:
+        yield _task(f"{model} alone, {batch} sequences", measure_plain, engine, sizes, batch, model=model, rate=None)
+
+
+def _pair(rate: float, sizes: DraftSizes) -> Iterator[Task]:
+    options = {"method": "draft_model", "model": sizes.draft, "num_speculative_tokens": sizes.num_drafts}
+    engine = Lazy(partial(build, sizes, sizes.model, speculative_config=options | {"synthetic_acceptance": rate}))
+    if rate == sizes.rates[0]:
+        yield from _alone("model", engine, sizes)
+    for batch in sizes.batches:
+        name = f"drafts accepted at {rate}, {batch} sequences"
+        yield _task(name, measure_drafts, engine, sizes, batch, model="both", rate=rate)
+
+
+def _task(name: str, measure: Any, engine: Lazy, sizes: DraftSizes, batch: int, **kind: Any) -> Task:
+    return Task(name, "drafts", lambda: {**kind, "batch": batch} | measure(engine.get(), sizes, batch))
 
 
 def build(sizes: DraftSizes, model: str, **options: Any) -> LLM:
@@ -56,8 +63,10 @@ def measure_drafts(llm: LLM, sizes: DraftSizes, batch: int) -> Record:
 
 def pass_figures(records: Sequence[StepRecord], batch: int) -> Record:
     """Of passes with drafts of all sequences, in the bucket that most of them have: their median time, and by sequence
-    how many drafts they have and by how many tokens they advance."""
+    how many drafts they have and by how many tokens they advance. Raises NotImplementedError if there are none."""
     passes = [r for r in records if r.drafts is not None and np.count_nonzero(r.drafts.num_proposed) == batch]
+    if not passes:
+        raise NotImplementedError("no pass had drafts of all sequences")
     bucket = Counter(r.bucket for r in passes).most_common(1)[0][0]
     counts, chosen = DraftMetrics(), [r for r in passes if r.bucket == bucket]
     for r in chosen:

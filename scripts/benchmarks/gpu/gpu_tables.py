@@ -145,17 +145,16 @@ def drafts(results: Results) -> Rows:
     """formula: with the measured number of drafts and times of both models alone."""
     measured = ["drafts a pass", "tokens a pass", "pass, ms", "draft model's step, ms", "model's step, ms"]
     rows = [["accepted", "sequences", *measured, "gain", "formula"]]
-    found = {(r["kind"], r["batch"]): r for r in results.of("drafts")}
-    for (rate, batch), r in found.items():
-        alone = [found.get((kind, batch)) for kind in ("draft model", "model")]
-        if isinstance(rate, str) or None in alone:
+    alone = {(r["model"], r["batch"]): r["step_s"] for r in results.of("drafts")}
+    for r in (r for r in results.of("drafts") if r["rate"] is not None):
+        draft_s, step_s = (alone.get((model, r["batch"])) for model in ("draft model", "model"))
+        if draft_s is None or step_s is None:
             continue
-        draft_s, step_s = (one["step_s"] for one in alone if one)
         times = [f"{1e3 * s:.2f}" for s in (r["step_s"], draft_s, step_s)]
         gain = r["tokens_a_pass"] * step_s / r["step_s"]
-        formula = _expected_gain(rate, r["drafts_a_pass"], draft_s / step_s)
+        formula = expected_gain(r["rate"], r["drafts_a_pass"], draft_s / step_s)
         counts = [f"{r[name]:.2f}" for name in ("drafts_a_pass", "tokens_a_pass")]
-        rows.append([str(rate), str(batch), *counts, *times, f"{gain:.2f}", f"{formula:.2f}"])
+        rows.append([str(r["rate"]), str(r["batch"]), *counts, *times, f"{gain:.2f}", f"{formula:.2f}"])
     return rows
 
 
@@ -191,6 +190,7 @@ def _us(value: Any) -> str:
     return NONE if value is None else f"{value:,.1f}"
 
 
-def _expected_gain(rate: float, num_drafts: float, cost: float) -> float:
-    """Leviathan et al. (2023), theorem 3.8. cost: of a step of the draft model, as a share of the model's."""
+def expected_gain(rate: float, num_drafts: float, cost: float) -> float:
+    """Leviathan et al. (2023), theorem 3.8. rate: below 1. cost: of a step of the draft model, as a share of the
+    model's."""
     return (1 - rate ** (num_drafts + 1)) / (1 - rate) / (num_drafts * cost + 1)

@@ -8,9 +8,12 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import build
 from jaxserve.engine.build.model_source import open_model
 from jaxserve.engine.build.packing import choose_packing
+from jaxserve.engine.build.packing.block_products import form_on
 from jaxserve.engine.build.packing.choose_packing import with_packing
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
-from tests.end_to_end.engine.test_packed_blocks import LAYERS, SHAPES, TPU, texts, write_model
+from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
+from tests.end_to_end.engine.test_packed_blocks import H200, LAYERS, SHAPES, TPU, texts, write_model
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +55,20 @@ def test_of_several_devices_each_multiplies_its_part(model):
         }
 
 
+@pytest.mark.parametrize("device", [TPU, H200])
+def test_rows_that_have_no_whole_blocks_of_kernels_keep_those_of_the_file(device):
+    fives, halves = GGML_FORMS["Q5_0"], with_half_bits if device == TPU else lambda form: form
+    assert form_on(device)(fives, 384) == halves(fives)
+    assert form_on(device)(fives, 512) == halves(WIDE_FORMS["Q5_0"])
+
+
 def test_halves_are_kept_as_bits(model):
     fields = [field for _, form in packing_of(model).own for field in form.fields]
     assert {field.dtype for field in fields} == {"uint16", "uint8", "int8"}
 
 
 def test_files_of_which_nothing_is_kept_are_refused_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(choose_packing, "form_on", lambda _: with_half_bits)
+    monkeypatch.setattr(choose_packing, "form_on", lambda _: lambda form, num_inputs: with_half_bits(form))
     path, _ = write_model(tmp_path / "fives.gguf", [dict.fromkeys(SHAPES, "Q5_0")])
     with pytest.raises(ConfigError, match=r"cannot keep the blocks .* bits of Q5_0 lie in runs of 1 bytes"):
         packing_of(path)

@@ -140,7 +140,8 @@ def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkey
     assert isinstance(forms["cpu"][down].scales, NestedScales)
     assert forms["gpu"] == {down: without_nesting(forms["cpu"][down])}
     plain, _ = texts(tmp_path / "model")
-    monkeypatch.setattr(choose_packing, "form_on", lambda _: without_nesting)  # on a CPU as on a GPU
+    # On a CPU as on a GPU.
+    monkeypatch.setattr(choose_packing, "form_on", lambda _: lambda form, num_inputs: without_nesting(form))
     for num_devices in (1, 2):
         found, llm = texts(tmp_path / "model", quantization="packed", tensor_parallel_size=num_devices)
         assert len(packed_leaves(llm)) == 4, "also those whose inputs are divided"

@@ -1,7 +1,10 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from jaxserve.sampling.logit_processors import mask_padding, process_logits
 from jaxserve.sampling.penalty_counts import IN_PROMPT
@@ -48,8 +51,11 @@ def test_rows_that_want_nothing_pass_bit_for_bit_among_rows_that_want_all(slots)
     assert (processed[1] != logits[1]).any()
 
 
-def test_a_mask_leaves_only_its_tokens(slots):
-    processed = np.asarray(run(jnp.asarray(LOGITS), make_batch([{"mask_row": 3}, {}, {}, {}]), POSITIONS, slots))
+@pytest.mark.parametrize("platform", ["default", "cuda"])
+def test_a_mask_leaves_only_its_tokens(slots, monkeypatch, platform):
+    monkeypatch.setattr(lax, "platform_dependent", lambda x, **ways: ways[platform](x))
+    compiled = jax.jit(partial(process_logits))  # not what other tests compiled
+    processed = np.asarray(compiled(jnp.asarray(LOGITS), make_batch([{"mask_row": 3}, {}, {}, {}]), POSITIONS, slots))
     assert np.flatnonzero(processed[0] > -np.inf).tolist() == [0, 31, 32, 69]
     np.testing.assert_array_equal(processed[1:], LOGITS[1:])
 

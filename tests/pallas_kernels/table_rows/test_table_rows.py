@@ -37,8 +37,12 @@ def test_rows_are_those_of_the_tables(backend, index):
         ([jnp.zeros((96, 64), jnp.bfloat16)], INDEX, "8 and 16 bits, not of bfloat16"),
         ([jnp.zeros((96, 64), jnp.int32)], INDEX, "8 and 16 bits, not of int32"),
         ([jnp.zeros((95, 64), jnp.int8)], INDEX, "95 rows are no whole tiles of 32"),
-        ([jnp.zeros((96, 64), jnp.int8)], np.resize(INDEX, MAX_TOKENS + 1), "65 rows are too many"),
-        ([jnp.zeros((96, 8192), jnp.int8)], np.resize(INDEX, MAX_TOKENS), "64 rows are too many"),
+        ([jnp.zeros((96, 64), jnp.int8)], np.resize(INDEX, MAX_TOKENS + 1), "at most 64 rows, not 65"),
+        (
+            [jnp.zeros((96, 8192), jnp.int8)],
+            np.resize(INDEX, MAX_TOKENS),
+            "16777216 bytes, more than 12582912",
+        ),
     ],
 )
 def test_what_the_kernel_does_not_take(tables, index, reason):

@@ -40,12 +40,16 @@ class NothingKept(Exception):
     """Why nothing stays packed."""
 
 
-def form_on(device: DeviceKind | jax.Device) -> Callable[[BlockForm], BlockForm]:
-    """The form in which a device has blocks of a file's form: kernels read longer runs than Q5_0 has, the TPU's takes
-    no float16, and the GPU's looks up no scales."""
-    if device.platform == "tpu":
-        return lambda form: with_half_bits(with_wide_blocks(form))
-    return (lambda form: with_wide_blocks(without_nesting(form))) if device.platform == "gpu" else lambda form: form
+def form_on(device: DeviceKind | jax.Device) -> Callable[[BlockForm, int], BlockForm]:
+    """The form in which a device has blocks of a file's form, in rows of so many inputs: kernels read longer runs than
+    Q5_0 and Q5_1 have, the TPU's takes no float16, and the GPU's looks up no scales."""
+
+    def on_device(form: BlockForm, num_inputs: int) -> BlockForm:
+        if device.platform == "tpu":
+            return with_half_bits(with_wide_blocks(form, num_inputs))
+        return with_wide_blocks(without_nesting(form), num_inputs) if device.platform == "gpu" else form
+
+    return on_device
 
 
 def kept_on(

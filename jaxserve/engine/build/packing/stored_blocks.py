@@ -83,7 +83,7 @@ class StoredBlocks(NamedTuple):
 
 
 def stored_blocks(
-    source: ModelSource, num_devices: int, on_device: Callable[[BlockForm], BlockForm]
+    source: ModelSource, num_devices: int, on_device: Callable[[BlockForm, int], BlockForm]
 ) -> StoredBlocks | None:
     """Those of the file, in the form that devices have of each; None where no matrix can stay packed."""
     checkpoint, model = source.checkpoint, source.model

@@ -1,14 +1,19 @@
 """The GPU benchmark survives what crashes, and lists what it leaves out."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jaxserve.core.buckets import Bucket
+from jaxserve.core.step_outcome import DraftCounts
 from jaxserve.engine.loop.step_stats import StepMoments, StepRecord
 from scripts.benchmarks.gpu import device_day, run_part
 from scripts.benchmarks.gpu.day_parts import Part
+from scripts.benchmarks.gpu.draft_times import pass_figures
+from scripts.benchmarks.gpu.gpu_tables import expected_gain
 from scripts.benchmarks.gpu.step_times import median_prefill, median_step
 from scripts.benchmarks.gpu.task_list import Journal, Task
 
@@ -88,6 +93,26 @@ def test_the_median_step_is_one_in_which_all_sequences_decode():
     assert median_prefill(records) == {"prefill_tokens": 11, "prefill_s": 0.25}
     assert median_prefill(records[:1]) == {"prefill_tokens": 0, "prefill_s": None}, "submitted behind no other"
     assert median_step(records, 2) == {"num_steps": 3, "step_s": 0.25, "context": (10 + 11 + 4) / 2}
+
+
+def verified(num_accepted: list[int], collected_s: float, width: int = 2) -> StepRecord:
+    """A pass of 0.5 s in which each sequence has `width` drafts."""
+    record = step(len(num_accepted), len(num_accepted), len(num_accepted), collected_s)
+    counts = (np.full((len(num_accepted), 1), width), np.array(num_accepted)[:, None])
+    return replace(record, bucket=Bucket(8, len(num_accepted), 8, width), drafts=DraftCounts(*counts))
+
+
+def test_figures_of_passes_are_those_of_the_usual_bucket():
+    usual = [verified([2, 0], 1), verified([1, 1], 2)]
+    found = pass_figures([step(2, 2, 2, 9), *usual, verified([1, 1], 3, width=1)], 2)
+    assert found == {"step_s": 0.5, "drafts_a_pass": 2, "tokens_a_pass": 2}
+    with pytest.raises(NotImplementedError, match="no pass had drafts of all sequences"):
+        pass_figures(usual, 3)
+
+
+def test_the_expected_gain_is_the_tokens_of_a_pass_over_its_cost():
+    assert expected_gain(0.6, 2, cost=0) == pytest.approx(1 + 0.6 + 0.36)
+    assert expected_gain(0.6, 2, cost=0.25) == pytest.approx((1 + 0.6 + 0.36) / (1 + 2 * 0.25))
 
 
 @pytest.mark.parametrize(

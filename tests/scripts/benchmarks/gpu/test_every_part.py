@@ -32,6 +32,7 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
             "adapters",
             "attention",
             "engine",
+            "drafts",
             "profile",
             "throughput",
         )
