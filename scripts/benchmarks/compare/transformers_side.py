@@ -34,7 +34,7 @@ def main(spec_file: str, result_file: str) -> None:
     say(f"loaded in {time.monotonic() - started_s:.1f} s")
     sizes = {}
     for size in spec["batch_sizes"]:
-        run(model, {key: values[:size] for key, values in spec["warm_up"].items()}, size)
+        run(model, {key: spec["warm_up"][key][:size] for key in ("prompts", "output_lens")}, size)
         elapsed_s, tokens, num_computed = run(model, spec["timed"], size)
         sizes[size] = {"elapsed_s": elapsed_s, "num_computed": num_computed, "tokens": tokens}
         say(f"batches of {size}: {elapsed_s:.1f} s, {sum(spec['timed']['output_lens']) / elapsed_s:.1f} tokens/s")
