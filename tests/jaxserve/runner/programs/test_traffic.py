@@ -143,7 +143,7 @@ ENTRY %main (index: s32[8], codes: u8[9600,64], scales: u16[9600,4]) -> (s32[8,6
   %index = s32[8]{0} parameter(0)
   %codes = u8[9600,64]{1,0} parameter(1)
   %scales = u16[9600,4]{1,0} parameter(2)
-  %both = (s32[8,64]{1,0}, s32[8,4]{1,0}) custom-call(%index, %codes, %scales), metadata={op_name="embed/table_rows/call"}
+  %both = (s32[8,64]{1,0}, s32[8,4]{1,0}) custom-call(%index, %codes, %scales), metadata={op_name="e/table_rows/call"}
   %rows = s32[8,64]{1,0} get-tuple-element(%both), index=0
   %their_scales = s32[8,4]{1,0} get-tuple-element(%both), index=1
   ROOT %taken = (s32[8,64]{1,0}, s32[8,4]{1,0}) tuple(%rows, %their_scales)
