@@ -30,8 +30,7 @@ def stored_forms(
 
     These are dense in the file, or a gate and its other half in different forms or orders; or they are of the leaves
     `divided`, whose inputs are divided over `num_shards` devices, and a device's share ends within a block. shapes: of
-    the leaves. on_device: the form in which devices have blocks of a file's form, in rows of so many
-    inputs.
+    the leaves. on_device: the form in which devices have blocks of a file's form, by it and by a row's inputs.
     """
     found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None, bytes]]] = defaultdict(list)
     for name, info in file.tensors.items():

@@ -239,7 +239,7 @@ TINY = Sizes(
     engine=_TINY_ENGINE,
     quantized=replace(_TINY_ENGINE, quantizations=("int8",), profiled=()),
     drafts=DraftSizes(TINY_MODEL, TINY_MODEL, (0.5,), 3, (2,), prompt_len=10, num_steps=10, options=SMALL),
-    texts=TextSizes(TINY_MODEL, num_texts=8, longest_prompt=20, options=SMALL | {"buckets": "8 64x8"}),
+    texts=TextSizes(TINY_MODEL, num_texts=8, longest_prompt=20, options=SMALL),
     throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SMALL),
     product_checks=(_TINY_PRODUCT, products.packed(_TINY_PRODUCT), products.packed(_TINY_PRODUCT, "fp8")),
     products=(products.packed(_TINY_PRODUCT),),

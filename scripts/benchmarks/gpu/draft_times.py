@@ -50,13 +50,13 @@ def build(sizes: DraftSizes, model: str, **options: Any) -> LLM:
 
 
 def measure_plain(llm: LLM, sizes: DraftSizes, batch: int) -> Record:
-    with decoding(llm, batch, sizes, speculation=False) as (log, run_until):
+    with decoding(llm, batch, sizes.prompt_len, speculation=False) as (log, run_until):
         run_until(sizes.num_steps)
     return {"step_s": median_step(log.records, batch)["step_s"]}
 
 
 def measure_drafts(llm: LLM, sizes: DraftSizes, batch: int) -> Record:
-    with decoding(llm, batch, sizes) as (log, run_until):
+    with decoding(llm, batch, sizes.prompt_len) as (log, run_until):
         run_until(sizes.num_steps)
     return pass_figures(log.records, batch)
 

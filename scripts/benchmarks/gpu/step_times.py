@@ -20,7 +20,7 @@ from jaxserve.bench.profile.scopes import read_scopes
 from jaxserve.bench.profile.timeline import share_time
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.step_stats import StepLog, StepRecord
-from scripts.benchmarks.gpu.benchmark_sizes import DraftSizes, EngineSizes
+from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes
 from scripts.benchmarks.gpu.task_list import Record, Task
 
 PROFILED_STEPS = 16
@@ -67,7 +67,7 @@ def measure(engine: Lazy, sizes: EngineSizes, kind: Record, batch: int) -> Recor
     """Medians of the steps in which all sequences decode, and of those that compute as many prompt tokens as fit; the
     bytes that the former must read, and the products' operations of the latter."""
     llm = engine.get()
-    with decoding(llm, batch, sizes) as (log, run_until):
+    with decoding(llm, batch, sizes.prompt_len) as (log, run_until):
         run_until(sizes.num_steps)
     figures = median_step(log.records, batch) | median_prefill(log.records)
     model, costs = llm.parts.model, model_costs(llm.parts.spec.programs)
@@ -88,7 +88,7 @@ def measure(engine: Lazy, sizes: EngineSizes, kind: Record, batch: int) -> Recor
 def profile(engine: Lazy, sizes: EngineSizes, batch: int) -> Record:
     """Microseconds of a decode step by scope of the model and by operation, and without any operation, traced."""
     llm = engine.get()
-    with decoding(llm, batch, sizes) as (log, run_until), TemporaryDirectory() as folder:
+    with decoding(llm, batch, sizes.prompt_len) as (log, run_until), TemporaryDirectory() as folder:
         run_until(2)
         begin = len(log.records)
         with jax.profiler.trace(folder):
@@ -150,7 +150,7 @@ def is_whole(record: StepRecord, batch: int) -> bool:
 
 @contextmanager
 def decoding(
-    llm: LLM, batch: int, sizes: EngineSizes | DraftSizes, speculation: bool | None = None
+    llm: LLM, batch: int, prompt_len: int, speculation: bool | None = None
 ) -> Generator[tuple[StepLog, Callable[[int], None]]]:
     """In this context sequences of random tokens run, from their prompts on; they are aborted at its end.
 
@@ -158,7 +158,7 @@ def decoding(
     speculation: False: without drafts.
     """
     parts, log = llm.parts, StepLog()
-    prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, sizes.prompt_len)).tolist()
+    prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, prompt_len)).tolist()
     params = SamplingParams(temperature=0, max_tokens=None, ignore_eos=True, detokenize=False, speculation=speculation)
     requests = llm.admit([Prompt(None, prompt) for prompt in prompts], params)
     parts.engine.observer = log

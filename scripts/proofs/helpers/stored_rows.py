@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ ROOT = Path(__file__).parents[3]
 STORE = ROOT / ".cache" / "proofs"
 
 
+@cache
 def state_of_sources(proof: str, *, with_tests: bool = False) -> str:
-    """A name for all sources that the results depend on. with_tests: the proof runs tests."""
+    """A name for all sources that the results depend on, as they were when it was first asked for. with_tests: the
+    proof runs tests."""
     files = [file for folder in ("jaxserve", "checkpoints", "pallas_kernels") for file in (ROOT / folder).rglob("*.py")]
     files += (ROOT / "scripts/proofs/helpers").glob("*.py")
     file = ROOT / f"{module_of(proof).replace('.', '/')}.py"
