@@ -18,7 +18,8 @@ class Bucket:
 
     T == S means decode only: one token per row, in up to `max_rounds` rounds. max_drafts: draft tokens that a row of a
     verify bucket computes after its own token in each of its rounds, T == S · (1 + max_drafts); 0 in other buckets.
-    most_rounds: forward passes of one step, if all its rows decode.
+    most_rounds: forward passes of one step, if all its rows decode. most_row_drafts: of a row in a round of any bucket
+    of the engine.
     """
 
     num_tokens: int
@@ -26,6 +27,7 @@ class Bucket:
     num_columns: int
     max_drafts: int = 0
     most_rounds: int = MAX_ROUNDS
+    most_row_drafts: int = 0
 
     @property
     def is_decode(self) -> bool:
@@ -54,6 +56,13 @@ class Bucket:
     def max_row_tokens(self) -> int:
         """Tokens that one row can compute."""
         return self.max_rounds * (1 + self.max_drafts) if self.only_decodes else self.num_tokens
+
+    @property
+    def max_row_span(self) -> int:
+        """Positions of a row from the least on at which its step may begin, to its end: before they are verified, it is
+        not known how many drafts of the step before count."""
+        drafted = self.most_rounds * (1 + self.most_row_drafts) if self.most_row_drafts else 0
+        return self.max_row_tokens + max(self.max_row_tokens, drafted)
 
     def __str__(self) -> str:
         """The name of its program, which depends on all of this."""
@@ -141,11 +150,13 @@ def default_rounds(platform: str) -> int:
 
 def with_rounds(buckets: Buckets, most_rounds: int) -> Buckets:
     """The same, of at most that many rounds."""
+    return _changed(buckets, most_rounds=most_rounds)
 
-    def limited(kind: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
-        return tuple(replace(bucket, most_rounds=most_rounds) for bucket in kind)
 
-    return Buckets(limited(buckets.decode), limited(buckets.mixed), limited(buckets.verify))
+def _changed(buckets: Buckets, **fields: int) -> Buckets:
+    """With these fields in all buckets."""
+    kinds = (buckets.decode, buckets.mixed, buckets.verify)
+    return Buckets(*(tuple(replace(bucket, **fields) for bucket in kind) for kind in kinds))
 
 
 def with_verify(buckets: Buckets, max_drafts: int) -> Buckets:
@@ -162,7 +173,8 @@ def with_verify(buckets: Buckets, max_drafts: int) -> Buckets:
 
     half = max_drafts // 2
     narrow = [b for b in of_width(half) if b.num_rows * (max_drafts - half) >= SPARED_TOKENS] if half else []
-    return replace(buckets, verify=tuple(sorted([*narrow, *of_width(max_drafts)])))
+    verify = tuple(sorted([*narrow, *of_width(max_drafts)]))
+    return _changed(replace(buckets, verify=verify), most_row_drafts=max_drafts)
 
 
 def read_buckets(text: str, max_num_seqs: int, max_num_batched_tokens: int, max_columns: int) -> Buckets:

@@ -48,20 +48,17 @@ class KVGroups:
         return sum(end - self.first_page(g, num_committed) for g in range(self.num_groups))
 
     def num_columns(self, group: int, num_columns: int, num_tokens: int) -> int:
-        """Table width of `group` if a row has up to `num_tokens` tokens and groups without a window `num_columns`.
-
-        A windowed group keeps the window before its committed length, the step in flight and this step's tokens; both
-        ends may lie within a page, hence two pages more.
+        """Table width of `group` if a row has up to `num_tokens` tokens behind its window and groups without a window
+        `num_columns`. Both ends may lie within a page, hence two pages more.
         """
         window = self.windows[group]
-        if window is None:
-            return num_columns
-        return min(num_columns, self.end_page(window + 2 * num_tokens) + 2)
+        return num_columns if window is None else min(num_columns, self.end_page(window + num_tokens) + 2)
 
     def table_widths(self, num_tokens: int, chunk: int) -> tuple[int, ...]:
-        """The most pages that a sequence of `num_tokens`, computed in chunks, holds at once in each group."""
+        """The most pages that a sequence of `num_tokens`, computed in chunks, holds at once in each group: those of the
+        window before its committed length, of the step in flight and of the next one."""
         end_page = self.end_page(num_tokens)
-        return tuple(self.num_columns(g, end_page, chunk) for g in range(self.num_groups))
+        return tuple(self.num_columns(g, end_page, 2 * chunk) for g in range(self.num_groups))
 
     def max_sequence_pages(self, num_tokens: int, chunk: int) -> int:
         """The most pages that a sequence of `num_tokens`, computed in chunks, holds at once in all groups together."""

@@ -87,6 +87,7 @@ class SchedulerState:
     forced_chunks: ForcedChunks = field(default_factory=ForcedChunks)
     num_planned: int = 0  # steps planned so far: the id of the next one
     num_committed: int = 0
+    last_drafting_step: int = -1  # of a verify bucket
     num_preemptions: int = 0
     now_s: float = 0.0  # on the clock of the requests' arrival times, as of the last `Scheduler.expire`
 

@@ -191,7 +191,7 @@ class FakeRunner:
         _check(not bucket.only_decodes or is_plain, f"{bucket} is for decoding only")
         _check((plan.max_drafts <= bucket.max_drafts).all(), f"{bucket} has too few drafts")
         for g, table in enumerate(plan.tables):
-            width = self.groups.num_columns(g, bucket.num_columns, bucket.max_row_tokens)
+            width = self.groups.num_columns(g, bucket.num_columns, bucket.max_row_span)
             _check(table.shape[1] <= width, f"group {g}: {table.shape[1]} table columns, {bucket} holds {width}")
 
     def _draw_rounds(self, plan: StepPlan, first_starts: list[int]) -> list[DrawnRow]:

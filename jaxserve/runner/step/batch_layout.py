@@ -45,7 +45,7 @@ class BatchLayout:
             shapes["targets"] = (tokens,)
         shapes["rows"] = (rows, len(ROW_FIELDS))
         for k, (start, end) in enumerate(self.kinds):
-            width = self.groups.num_columns(start, self.bucket.num_columns, self.bucket.max_row_tokens)
+            width = self.groups.num_columns(start, bucket.num_columns, bucket.max_row_span)
             shapes[f"first_pages{k}"] = (end - start, rows)
             shapes[f"tables{k}"] = (end - start, rows, width)
         return shapes

@@ -32,9 +32,7 @@ def build_plan(
     tokens = _tokens(state, slots, num_scheduled, ends, in_flight, num_decodes)
     extra_rows = np.flatnonzero(slot_table.has_extras[slots])
     targets = _targets(state, slots, extra_rows, num_scheduled, ends, len(tokens)) if len(extra_rows) else None
-    # Of rows with drafts in flight only the least start is known.
-    starts = num_scheduled if state.speculation is None else slot_table.num_computed[slots]
-    first_pages, tables = _tables(state, slots, starts, ends)
+    first_pages, tables = _tables(state, slots, _least_starts(state, slots), ends)
     width = max(table.shape[1] for table in tables)
     sampling = slot_table.sampling.take(slots, axis=0)
     # Decode buckets have no outputs for prompt log-probabilities and pooling, and clear no penalty counts.
@@ -84,6 +82,8 @@ def build_plan(
     )
     slot_table.num_scheduled[slots] = ends
     slot_table.last_step[slots] = plan.step_id
+    if bucket.is_verify:
+        state.last_drafting_step = plan.step_id
     state.num_planned += 1
     return plan
 
@@ -144,6 +144,15 @@ def _targets(
             if known[position] is None:
                 targets[offsets[i] + position - 1 - starts[i]] = tokens[position]
     return targets if (targets >= 0).any() else None
+
+
+def _least_starts(state: SchedulerState, slots: np.ndarray) -> np.ndarray:
+    """Of rows with drafts in flight only the least start is known."""
+    slot_table, step = state.slot_table, state.last_drafting_step
+    if step < state.num_committed:
+        return slot_table.num_scheduled[slots]
+    has_drafts = slot_table.last_step[slots] == step
+    return np.where(has_drafts, slot_table.num_computed[slots], slot_table.num_scheduled[slots])
 
 
 def _tables(

@@ -30,7 +30,7 @@ def test_a_windowed_table_holds_the_window_before_two_steps(num_tokens):
     groups = KVGroups((10,), 4)
     for committed in range(80):
         num_kept = groups.end_page(committed + 2 * num_tokens) - groups.first_page(0, committed)
-        assert num_kept <= groups.num_columns(0, 1000, num_tokens)
+        assert num_kept <= groups.num_columns(0, 1000, 2 * num_tokens)
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 16])

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from jaxserve.core.buckets import Bucket
 from jaxserve.core.device_ops import PageLoad, PageSave
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.step_plan import StepPlan
@@ -89,6 +90,18 @@ def test_the_fuzz_finds_tables_without_pages_that_rows_see_whose_drafts_are_reje
     wrong = patch.object(build_plan, "_tables", tables_of_upper_bounds)
     with wrong, pytest.raises((EngineDeadError, AssertionError)):
         fuzz("drafts, windows", seed=0, **QUIET).check_outputs()
+
+
+def fuzz_long_rows():
+    """With more drafts in flight than a step computes tokens."""
+    fuzz("drafts, long rows, windows", seed=0, **QUIET | {"longest": 100}).check_outputs()
+
+
+def test_tables_of_windows_hold_rows_with_any_drafts_in_flight():
+    fuzz_long_rows()
+    wrong = patch.object(Bucket, "max_row_span", property(lambda bucket: 2 * bucket.max_row_tokens))
+    with wrong, pytest.raises(EngineDeadError, match=r"table columns, decode\[.*\] holds"):
+        fuzz_long_rows()
 
 
 def test_the_fuzz_finds_sinks_that_are_not_copied():

@@ -98,6 +98,13 @@ POOLS = {
         "sinks_and_window": (4, 27),
         "has_grammars": True,
     },
+    "drafts, long rows, windows": {
+        "windows": (3, None),
+        "num_pages": 600,
+        "page_size": 1,
+        "max_model_len": 200,
+        "max_drafts": 5,
+    },
 }
 
 
