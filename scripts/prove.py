@@ -18,7 +18,11 @@ from jaxserve.bench import machine
 ROOT = Path(__file__).resolve().parent.parent
 PROOFS = ROOT / "scripts" / "proofs"
 REPORTS = ROOT / "docs" / "proofs"
-OF_KERNELS = ("aot", "kernels", "kernels_gpu")  # proofs whose pages have a folder of their own
+FOLDERS = {
+    **dict.fromkeys(("aot", "kernels", "kernels_gpu", "packed_products"), "kernels"),
+    **dict.fromkeys(("drafts_alone", "proposers", "speculation"), "drafts"),
+}
+"""Of pages, by proof; others are in none."""
 FOLDER_PROOF = "proof"  # the module of a proof that has a folder, and the folder's name
 PACKAGES = ("jax", "jaxlib", "numpy", "flax", "gguf", "tokenizers")
 
@@ -39,7 +43,7 @@ def module_of(name: str) -> str:
 
 def report_of(name: str) -> Path:
     """The page of a proof."""
-    return REPORTS / ("kernels" if name in OF_KERNELS else "") / f"{name}.md"
+    return REPORTS / FOLDERS.get(name, "") / f"{name}.md"
 
 
 def digest_of(files: Iterable[Path]) -> str:

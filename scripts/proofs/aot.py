@@ -2,13 +2,13 @@
 
 The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, page
 operations on every pool, adapters at every product of Llama 3 8B and SmolLM2 with 8, 64 and 512 tokens, and the layers
-of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
-layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B,
-for them and TPU7x also a step with drafts; for these and v5e layers and head with packed weights, for TPUs in rows of
-codes (four chips) and in blocks (one and four). For Hopper: every workload of the GPU tests, and products of few rows
-of six models. No device is needed. A case that copies the pool or a weight, needs more temporaries than its test
-allows, or spills registers ends the proof. What has passed is stored in .cache/proofs: an interrupted run goes on as
-long as sources are unchanged.
+of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e: layers and whole steps of Gemma 3 1B (two
+chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B, for them and TPU7x also a step with
+drafts; for these and v5e layers and head with packed weights, for TPUs in rows of codes (four chips) and in blocks (one
+and four), and products with blocks of every form, of Llama 3 8B and of smaller models. For Hopper: every workload of
+the GPU tests, and products of few rows of six models. No device is needed. A case that copies the pool or a weight,
+needs more temporaries than its test allows, or spills registers ends the proof. What has passed is stored in
+.cache/proofs: an interrupted run goes on as long as sources are unchanged.
 """
 
 import argparse
@@ -39,6 +39,7 @@ def cases() -> Iterator[Case]:
     from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
     from tests.pallas_kernels.paged_attention.mosaic_tpu import test_attention_aot as tpu
     from tests.pallas_kernels.quant_matmul.mosaic_gpu.blocks import test_block_kernel_aot as blocks
+    from tests.pallas_kernels.quant_matmul.mosaic_tpu import test_tpu_blocks_aot as tpu_blocks
     from tests.support.compiled.aot import TPU_TOPOLOGIES, gpu_mesh, tpu_mesh
     from tests.support.compiled.aot_step import DRAFTS
 
@@ -112,6 +113,8 @@ def cases() -> Iterator[Case]:
         yield f"adapters, {name}", "h200", partial(gpu_adapters.check, name)
     for form in blocks.SERVED:
         yield f"products with {form}", "h200", partial(blocks.check_products_with, form)
+    for topology, form in product(("v5e:2x2", "v6e:2x2", "tpu7x:2x2x1"), tpu_blocks.served(4096)):
+        yield f"products with {form}", topology, partial(tpu_blocks.check_products_with, topology, form)
     for model in products.MODELS:
         yield f"products of 1 to 64 rows, {model}", "h200", partial(products.check_products_of, model)
 

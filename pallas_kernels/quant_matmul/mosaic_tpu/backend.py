@@ -45,7 +45,7 @@ def _product(
 ) -> Float[Array, "T *out"]:
     fields = stack.fields
     out = next(iter(fields.values())).shape[1:-1]
-    check(stack.form, x.shape[1], out[-1])
+    check(stack.form, x.shape[1])
     num_rows, dtype = len(x), jnp.dtype(spec.out_dtype or x.dtype)
     sizes = tile_sizes(stack.form, num_rows, out[-1], x.shape[1], x.dtype.itemsize)
     x = jnp.pad(x, ((0, -num_rows % sizes.rows), (0, 0)))
@@ -57,8 +57,7 @@ def _product(
     return y if bias is None else y + jnp.broadcast_to(bias.astype(dtype), y.shape)
 
 
-def check(form: BlockForm, num_inputs: int, num_outputs: int) -> None:
+def check(form: BlockForm, num_inputs: int) -> None:
     """Raises NotImplementedError with the reason where the kernel does not multiply such blocks."""
     check_scales(form)
     chunk_of(form, num_inputs)
-    tile_sizes(form, 1, num_outputs, num_inputs, 2)

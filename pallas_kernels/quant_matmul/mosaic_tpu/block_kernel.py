@@ -21,6 +21,7 @@ from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.dispatch import interpretation, target_device_kind
 from pallas_kernels.kernel_types import Ref, Refs, Scalar
 from pallas_kernels.page_layouts import NUM_LANES
+from pallas_kernels.quant_matmul.last_step import in_steps
 from pallas_kernels.quant_matmul.mosaic_tpu import group_scales
 from pallas_kernels.quant_matmul.mosaic_tpu.code_order import Chunk, Run, chunk_of, codes_of_byte, order_matrix
 from pallas_kernels.quant_matmul.mosaic_tpu.codes import codes, zero_of
@@ -44,6 +45,8 @@ def multiply_blocks(
     out_dtype: Any,
 ) -> Float[Array, "T P O"]:
     """x · wᵀ. x: its rows are whole tiles."""
+    chunk = chunk_of(form, x.shape[1])
+    num_groups, x = x.shape[1] // form.group_len, in_steps(x, chunk.inputs)
     num_rows, num_inputs = x.shape
     *_, num_parts, _, num_outputs = next(iter(fields.values())).shape
 
@@ -57,7 +60,7 @@ def multiply_blocks(
         return p, t, o
 
     scratch: dict[str, Any] = {"sums": pltpu.VMEM((sizes.rows, sizes.outputs), jnp.float32)}
-    scratch |= group_scales.scratch(form, num_inputs // form.group_len, sizes.outputs)
+    scratch |= group_scales.scratch(form, num_groups, sizes.outputs)
     if codes_of_byte(form) > 1:
         scratch["ordered"] = pltpu.VMEM((sizes.rows, num_inputs), x.dtype)
     y = pl.pallas_call(
@@ -65,12 +68,12 @@ def multiply_blocks(
             _kernel,
             names=(tuple(fields), tuple(scratch)),
             form=form,
-            chunk=chunk_of(form, num_inputs),
+            chunk=chunk,
             decoding=jnp.dtype(jnp.float32 if target_device_kind().startswith(ONLY_FLOAT32) else jnp.bfloat16),
         ),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
-            grid=(num_rows // sizes.rows, num_parts, num_outputs // sizes.outputs),
+            grid=(num_rows // sizes.rows, num_parts, pl.cdiv(num_outputs, sizes.outputs)),
             in_specs=[
                 pl.BlockSpec((sizes.rows, num_inputs), of_rows),
                 *(pl.BlockSpec((1, 1, field.shape[2], sizes.outputs), of_layer) for field in fields.values()),
@@ -120,7 +123,7 @@ def _kernel(
         if "offsets" not in memory and zero_of(form) != form.zero:
             found = found + jnp.asarray(zero_of(form) - form.zero, decoding)
         found = found.astype(jnp.float32)
-        group = number * chunk.inputs // form.group_len
+        group = chunk.first_group(number, form.group_len)
         scaled = [_scaled(found[run.start : run.stop], memory, group, run) for run in chunk.runs]
         return jnp.concatenate(scaled).astype(x_ref.dtype)
 

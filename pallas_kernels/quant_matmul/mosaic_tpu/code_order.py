@@ -9,6 +9,7 @@ are brought into this order, and other planes and scales are looked up for whole
 activations: XLA's copies for that are 150,000 cycles for 64 rows of 14,336 inputs on a v6e, twice those of the product.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,10 +19,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
 from pallas_kernels.block_forms.block_form import BlockForm, Plane
+from pallas_kernels.kernel_types import Scalar
 from pallas_kernels.page_layouts import NUM_LANES
+from pallas_kernels.quant_matmul.last_step import step_start
 
 CHUNKS = (512, 256, 128)
 """Inputs that are multiplied at once. The sums are read and written once for each chunk: with 64 rows and 512 outputs
@@ -53,12 +57,23 @@ class Line(NamedTuple):
 class Chunk:
     """What is alike in all chunks of a matrix.
 
-    runs: cover its inputs. lines: by the number of the plane, lines in order, for each code of a byte.
+    num_inputs: of a row. runs: cover a chunk's inputs. lines: by the number of the plane, lines in order, for each code
+    of a byte.
     """
 
     inputs: int
+    num_inputs: int
     runs: tuple[Run, ...]
     lines: dict[int, tuple[tuple[Line, ...], ...]]
+
+    def first_byte(self, number: Scalar, bits: int) -> Scalar:
+        """Of a chunk, in a plane of so many bits of each code."""
+        size, total = self.inputs * bits // 8, self.num_inputs * bits // 8
+        return pl.multiple_of(step_start(number, size, total), math.gcd(size, total))
+
+    def first_group(self, number: Scalar, group_len: int) -> Scalar:
+        """In which a chunk's first input is."""
+        return step_start(number, self.inputs, self.num_inputs) // group_len
 
 
 def codes_of_byte(form: BlockForm) -> int:
@@ -85,16 +100,16 @@ def chunk_of(form: BlockForm, num_inputs: int) -> Chunk:
         raise NotImplementedError(
             f"it reads codes whose lowest 4 or 8 bits are together, not {first.bits} of {form.name}"
         )
-    fits = (size for size in CHUNKS if num_inputs % size == 0)
+    fits = (size for size in CHUNKS if num_inputs % size == 0 or _ends_with_row(form, size, num_inputs))
     if first.bits == 4 and NUM_LANES % _unit(first):
         raise NotImplementedError(f"two codes of a byte of {form.name} are of inputs more than {NUM_LANES} apart")
     size = next((size for size in fits if _is_whole(form, size)), None)
     if size is None:
-        raise NotImplementedError(f"{num_inputs} inputs are no whole chunks of 128, 256 or 512 for {form.name}")
+        raise NotImplementedError(f"{num_inputs} inputs are no chunks of 128, 256 or 512 for {form.name}")
     runs = tuple(_runs(form, size))
     if any((run.stop - run.start) % MIN_RUN for run in runs):
         raise NotImplementedError(f"groups of {form.group_len} are no multiple of {MIN_RUN}")
-    return Chunk(size, runs, {i: _lines(form, plane, size) for i, plane in enumerate(form.planes) if i})
+    return Chunk(size, num_inputs, runs, {i: _lines(form, plane, size) for i, plane in enumerate(form.planes) if i})
 
 
 def _inputs(form: BlockForm, size: int) -> np.ndarray:
@@ -107,6 +122,13 @@ def _inputs(form: BlockForm, size: int) -> np.ndarray:
 def _unit(plane: Plane) -> int:
     """Inputs of a run of bytes."""
     return plane.run * 8 // plane.bits
+
+
+def _ends_with_row(form: BlockForm, size: int, num_inputs: int) -> bool:
+    """Whether a last chunk may begin within the one before (`last_step`): at a line of each plane, and a group. The
+    smallest chunks have the least in common."""
+    lines = (num_inputs * plane.bits // 8 % LINE_BYTES == 0 for plane in form.planes)
+    return size == CHUNKS[-1] <= num_inputs and num_inputs % form.group_len == 0 and all(lines)
 
 
 def _is_whole(form: BlockForm, size: int) -> bool:

@@ -34,7 +34,7 @@ def codes(form: BlockForm, fields: Refs, chunk: Chunk, number: Scalar, dtype: jn
     blocks · count, O]."""
     first = form.planes[0]
     num_rows = chunk.inputs // codes_of_byte(form)
-    start = pl.multiple_of(number * num_rows, num_rows)
+    start = chunk.first_byte(number, first.bits)
     rows = fields[first.field][0, 0, pl.ds(start, num_rows), :]
     if form.values:  # of 4 bits, whose signs say nothing
         return looked_up(pltpu.bitcast(rows, jnp.int4).astype(jnp.int32), form.values, jnp.float32)
@@ -44,8 +44,7 @@ def codes(form: BlockForm, fields: Refs, chunk: Chunk, number: Scalar, dtype: jn
     shift = first.bits
     for i, lines in chunk.lines.items():
         plane = form.planes[i]
-        num_bytes = chunk.inputs * plane.bits // 8
-        start = pl.multiple_of(number * num_bytes, num_bytes)
+        start = chunk.first_byte(number, plane.bits)
         words = [_other_bits(fields[plane.field], start, line, plane.bits) for line in lines]
         other = pltpu.bitcast(jnp.concatenate(words), jnp.int4).astype(dtype)
         found = found + other * jnp.asarray(2**shift, dtype)

@@ -108,10 +108,11 @@ def _plain(form: BlockForm, fields: Refs, kept: GroupScales, zero: int) -> None:
 def _nested(nested: NestedScales, fields: Refs, kept: GroupScales) -> None:
     codes, outer = fields["scale_codes"], fields["outer_scales"]
     kept.scales[...] = looked_up(codes[...].astype(jnp.int32), nested.values, jnp.float32)
-    offset, count = fields["scale_offsets"][...], codes.shape[0] // outer.shape[0]
+    offsets = fields["scale_offsets"]
+    count, of_block = codes.shape[0] // outer.shape[0], outer.shape[0] // offsets.shape[0]
     for i in range(outer.shape[0]):
         own = kept.scales.at[pl.ds(i * count, count)]
-        own[...] = own[...] * outer[pl.ds(i, 1), :] + offset
+        own[...] = own[...] * outer[pl.ds(i, 1), :] + offsets[pl.ds(i // of_block, 1), :]
 
 
 def _of_blocks(fields: Refs, kept: GroupScales) -> None:

@@ -24,12 +24,11 @@ class TileSizes:
 
 
 def tile_sizes(form: BlockForm, num_rows: int, num_outputs: int, num_inputs: int, itemsize: int) -> TileSizes:
-    """itemsize: of activations. Raises NotImplementedError where outputs do not fill lanes."""
-    if num_outputs % NUM_LANES:
-        raise NotImplementedError(f"{num_outputs} outputs are no multiple of {NUM_LANES}")
+    """itemsize: of activations. The last tile of outputs may reach past their end."""
     code_bytes = num_inputs * sum(plane.bits for plane in form.planes) // 8
     sizes = range(MAX_OUTPUTS, 0, -NUM_LANES)
-    fits = (size for size in sizes if num_outputs % size == 0 and size * code_bytes <= TILE_BYTES)
+    past_end = -num_outputs % NUM_LANES
+    fits = (size for size in sizes if -num_outputs % size == past_end and size * code_bytes <= TILE_BYTES)
     most = max(ROW_TILE, min(MAX_ROWS, MAX_ROW_BYTES // (num_inputs * itemsize)) // ROW_TILE * ROW_TILE)
     num_tiles = -(-num_rows // most)
     return TileSizes(-(-num_rows // (num_tiles * ROW_TILE)) * ROW_TILE, next(fits, NUM_LANES))

@@ -28,26 +28,35 @@ def packing_of(path, **options):
 
 
 def names(packing):
-    return {path: without_half_bits(form).name for path, form in packing.own}
+    """Of forms; of the parts of a matrix, three."""
+    return {
+        path: tuple(without_half_bits(part).name for part in form)
+        if isinstance(form, tuple)
+        else without_half_bits(form).name
+        for path, form in packing.own
+    }
 
 
 def test_what_the_kernel_does_not_multiply_is_decoded(model):
-    """Parts of 64 rows, which are keys and values of forms of their own; an embedding that is the head."""
+    """An embedding that is the head; not keys and values of forms of their own, parts of 64 rows."""
     of_layers = [
         dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1"),
-        {"o": "Q5_0", "gate_up": "Q5_0", "down": "Q6_K"},
-        {"o": "Q4_K", "gate_up": "Q4_K", "down": "Q5_K"},
+        {"qkv": ("Q5_0", "Q5_0", "Q8_0"), "o": "Q5_0", "gate_up": "Q5_0", "down": "Q6_K"},
+        {"qkv": ("Q4_K", "Q4_K", "Q6_K"), "o": "Q4_K", "gate_up": "Q4_K", "down": "Q5_K"},
     ]
     expected = {f"layers/global_{i}/{name}": form for i, forms in enumerate(of_layers) for name, form in forms.items()}
     assert names(packing_of(model)) == expected
 
 
 def test_of_several_devices_each_multiplies_its_part(model):
-    """Of two each has half a block of the inputs of o in Q4_K. Of four, whose KV heads are repeated, each has 192 rows
-    of queries, keys and values, and 64 inputs of o: no multiple of 128."""
-    two = [dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1"), {"gate_up": "Q5_0", "down": "Q6_K"}]
-    two.append({"gate_up": "Q4_K", "down": "Q5_K"})
-    four = [dict.fromkeys(("gate_up", "down"), "Q4_1"), {"gate_up": "Q5_0"}, {"gate_up": "Q4_K"}]
+    """Of two each has half a block of the inputs of o in Q4_K. Of four, whose KV heads are repeated, each has 64 inputs
+    of o, fewer than a chunk."""
+    fives, fours = ("Q5_0", "Q5_0", "Q8_0"), ("Q4_K", "Q4_K", "Q6_K")
+    two = [dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1")]
+    two.append({"qkv": fives, "gate_up": "Q5_0", "down": "Q6_K"})
+    two.append({"qkv": fours, "gate_up": "Q4_K", "down": "Q5_K"})
+    four = [dict.fromkeys(("qkv", "gate_up", "down"), "Q4_1")]
+    four += [{"qkv": fives, "gate_up": "Q5_0"}, {"qkv": fours, "gate_up": "Q4_K"}]
     for num_devices, of_layers in ((2, two), (4, four)):
         found = names(packing_of(model, tensor_parallel_size=num_devices))
         assert found == {
@@ -63,7 +72,8 @@ def test_rows_that_have_no_whole_blocks_of_kernels_keep_those_of_the_file(device
 
 
 def test_halves_are_kept_as_bits(model):
-    fields = [field for _, form in packing_of(model).own for field in form.fields]
+    forms = [form if isinstance(form, tuple) else (form,) for _, form in packing_of(model).own]
+    fields = [field for parts in forms for part in parts for field in part.fields]
     assert {field.dtype for field in fields} == {"uint16", "uint8", "int8"}
 
 

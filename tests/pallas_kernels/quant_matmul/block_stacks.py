@@ -16,6 +16,7 @@ INT_FORMS = {
         (2, 64, True),
         (3, 128, False),
         (4, 32, False),
+        (4, 64, False),
         (4, 128, False),
         (4, 128, True),
         (5, 128, True),
@@ -39,6 +40,9 @@ TABLE, SCALE_TABLE = (tuple(float(np.float32(x**3)) for x in np.linspace(-1, 1, 
 NF4 = table_form("NF4", TABLE, 64)
 assert NF4 is not None
 TABLE_FORMS = {form.name: form for form in (NF4, nested_form(NF4, SCALE_TABLE, 4, 512))}
+FLOAT32_SCALES = int_form(4, 32, "float32", False)
+assert FLOAT32_SCALES is not None
+INT_FORMS["INT4-g32 of float32"] = FLOAT32_SCALES
 FORMS = GGML_FORMS | {f"{name} wide": form for name, form in WIDE_FORMS.items()} | INT_FORMS | FLOAT_FORMS | TABLE_FORMS
 
 

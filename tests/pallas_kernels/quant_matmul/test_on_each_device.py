@@ -127,10 +127,16 @@ def test_the_control_devices_with_each_others_inputs_are_seen():
         ({"divided_axis": -1, "activation": "silu"}, (2, 128), 2, "it applies a gate before devices' sums are added"),
         ({"divided_axis": 0, "activation": "silu"}, (2, 128), 2, "a gate and its other half must be on the same"),
         ({"divided_axis": 0}, (128,), 3, "128 outputs are no multiple of 3 devices"),
-        ({"divided_axis": 0}, (128,), 4, "32 (columns|outputs) are no multiple of (64|128)"),
     ],
 )
 def test_what_devices_do_not_divide_is_refused_with_the_reason(backend, changes, out, num_devices, reason):
     x, stack, layer, _ = arguments(backend, "Q4_0", out, "silu")
     with jax.set_mesh(mesh_of(num_devices)), pytest.raises(NotImplementedError, match=f"{backend}: {reason}"):
         product(x, stack, layer, None, MatmulSpec(backend=backend, **changes))
+
+
+def test_a_devices_part_that_the_kernel_does_not_serve_is_refused():
+    x, stack, layer, _ = arguments("mosaic_gpu", "Q4_0", (128,), None)
+    spec = MatmulSpec(divided_axis=0, backend="mosaic_gpu")
+    with jax.set_mesh(mesh_of(4)), pytest.raises(NotImplementedError, match="32 columns are no multiple of 64"):
+        product(x, stack, layer, None, spec)

@@ -112,7 +112,7 @@ def _reason_against(path: str, leaf: Matrix, mesh: AbstractMesh, is_tpu: bool) -
             if is_tpu:
                 from pallas_kernels.quant_matmul.mosaic_tpu.backend import check
 
-                check(part.form, num_inputs, out[-1])
+                check(part.form, num_inputs)
             else:
                 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import check_served
 

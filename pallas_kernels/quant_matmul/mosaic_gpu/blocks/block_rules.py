@@ -12,6 +12,9 @@ from pallas_kernels.quant_matmul.mosaic_gpu.blocks.table_values import NUM_VALUE
 MIN_INPUTS = 1024
 """Of a split, 36 KiB of 64 columns in 4.5 bits: as many bytes as a multiprocessor needs in flight."""
 
+TILE_BYTES = 32
+"""Of codes: their copies begin at the tiles of the narrowest swizzle."""
+
 
 def step_inputs(form: BlockForm) -> int:
     """Inputs of a step: 128 bytes of the first plane, or 64 of one with 2 bits."""
@@ -27,9 +30,12 @@ def check_served(form: BlockForm, num_columns: int, num_inputs: int) -> None:
         raise NotImplementedError(f"it decodes {PIECE} bytes at once: {form.name} has shorter groups or runs")
     if inputs % form.block_len or any(inputs % (plane.run * 8 // plane.bits) for plane in form.planes):
         raise NotImplementedError(f"blocks of {form.block_len} inputs ({form.name}) do not divide {inputs}")
-    for name, size, unit in (("columns", num_columns, COLUMNS), ("inputs", num_inputs, inputs)):
-        if size % unit:
-            raise NotImplementedError(f"{size} {name} are no multiple of {unit}")
+    unit = 8 * TILE_BYTES // min(plane.bits for plane in form.planes)
+    for name, size, factor in (("columns", num_columns, COLUMNS), ("inputs", num_inputs, unit)):
+        if size % factor:
+            raise NotImplementedError(f"{size} {name} are no multiple of {factor}")
+    if num_inputs < inputs:
+        raise NotImplementedError(f"{num_inputs} inputs are fewer than a step's {inputs}")
     field_boxes(form, num_inputs, inputs)
 
 

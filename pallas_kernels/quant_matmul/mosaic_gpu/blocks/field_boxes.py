@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS
+from pallas_kernels.quant_matmul.last_step import step_start
 
 COPIED_BYTES = 16
 MAX_COPIED = 256
@@ -37,18 +38,23 @@ class FieldBox(NamedTuple):
     def start(self, step: jax.Array) -> jax.Array:
         if self.is_whole:
             return jnp.int32(0)
-        begin = step * self.values
+        begin = step_start(step, self.values, self.total)
         if self.values % self.unit == 0:
             return begin
         return jnp.minimum(begin // self.unit * self.unit, self.total - self.width)
 
+    @property
+    def alignment(self) -> int:
+        """Of which all starts are multiples."""
+        return math.gcd(self.values, self.total) if self.values % self.unit == 0 else self.unit
+
     def offset(self, step: jax.Array) -> jax.Array:
-        return step * self.values - self.start(step)
+        return step_start(step, self.values, self.total) - self.start(step)
 
     @property
     def vector(self) -> int:
         """Values that a thread loads at once: no load crosses 16 bytes."""
-        return math.gcd(self.values, self.unit)
+        return math.gcd(self.values, self.unit, self.total)
 
 
 def field_boxes(form: BlockForm, num_inputs: int, inputs: int) -> tuple[FieldBox, ...]:

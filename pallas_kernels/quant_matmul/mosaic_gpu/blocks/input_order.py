@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from jaxtyping import Array, Float
 
 from pallas_kernels.block_forms.block_form import BlockForm, Plane
+from pallas_kernels.quant_matmul.last_step import in_steps
 
 PIECE = 16
 """Inputs, and bytes of a row."""
@@ -41,8 +42,9 @@ class InputOrder:
         """Of a slot."""
         return 2 * self.slot_inputs // PIECE
 
-    def permuted(self, x: Float[Array, "N I"]) -> Float[Array, "N I"]:
-        """Each step's inputs slot by slot."""
+    def permuted(self, x: Float[Array, "N I"]) -> Float[Array, "N K"]:
+        """Each step's inputs slot by slot (`in_steps`)."""
+        x = in_steps(x, self.inputs)
         base, (num_rows, num_inputs) = self._base, x.shape
         num_runs = self.inputs * base.bits // 8 // base.run
         by_word = x.reshape(num_rows, num_inputs // self.inputs, num_runs, 8 // base.bits, base.run // 4, 2, 2)

@@ -50,7 +50,7 @@ class KernelSizes:
     @property
     def num_steps(self) -> int:
         """Of all splits."""
-        return self.num_inputs // self.inputs
+        return -(-self.num_inputs // self.inputs)
 
     @property
     def order(self) -> InputOrder:
@@ -83,7 +83,9 @@ class KernelSizes:
         lead = (self.depth, *tiles, COLUMNS)
         stepped = [box for box in self.boxes if not box.is_whole]
         found = {
-            f"step {box.name}": (tiled if box.name in self.plane_names else plgpu.SMEM)((*lead, box.width), box.dtype)
+            f"step {box.name}": tiled((*lead, box.width), box.dtype, unit=box.alignment)
+            if box.name in self.plane_names
+            else plgpu.SMEM((*lead, box.width), box.dtype)
             for box in stepped
         }
         if whole := self.whole_boxes:

@@ -67,10 +67,19 @@ def test_products_of_every_form_equal_the_reference(name):
         ("Q4_K", "float32", 64, 768, (2, 128)),
         ("Q6_K", "float32", 5, 256, (3, 128)),
         ("INT4-g128, zeros", "float32", 5, 384, (128,)),
+        ("Q4_0", "float32", 5, 576, (576,)),
+        ("Q4_1", "bfloat16", 64, 192, (2, 64)),
+        ("Q8_0", "float32", 5, 160, (960,)),
+        ("INT4-g64", "float32", 3, 2880, (128,)),
+        ("INT8-g64", "bfloat16", 17, 576, (3, 192)),
+        ("NF4-g64", "float32", 5, 576, (192,)),
+        ("FP8-g64", "float32", 5, 192, (64,)),
+        ("NF4-g64 nested", "float32", 5, 1024, (128,)),
     ],
 )
 def test_awkward_shapes_are_served(name, dtype, num_rows, num_inputs, out):
-    """Inputs in chunks of 128 and 256, and matrices with two axes of outputs, such as queries, keys and values."""
+    """Inputs in chunks of 128 and 256, the last of which may share some with the one before, outputs that do not fill
+    lanes, and matrices with two axes of outputs, such as queries, keys and values."""
     check(name, dtype, num_rows, num_inputs, *out)
 
 
@@ -111,10 +120,10 @@ def test_rows_do_not_depend_on_each_other():
     [
         *((kept_on_tpu(name), 256, 128, reason) for name, reason in REFUSED.items()),
         (with_half_bits(ints(2, 64)), 256, 128, "whose lowest 4 or 8 bits are together, not 2 of INT2-g64"),
-        (with_half_bits(ints(8, 96)), 384, 128, "384 inputs are no whole chunks"),
+        (with_half_bits(ints(8, 96)), 384, 128, "384 inputs are no chunks"),
         (FORMS["Q4_0"], 256, 128, r"it reads no float16 \(scales\)"),
-        (kept_on_tpu("Q4_0"), 576, 128, "576 inputs are no whole chunks"),
-        (kept_on_tpu("Q4_0"), 256, 576, "576 outputs are no multiple of 128"),
+        (kept_on_tpu("Q4_0"), 544, 128, "544 inputs are no chunks of 128, 256 or 512 for Q4_0"),
+        (kept_on_tpu("Q8_0"), 96, 128, "96 inputs are no chunks"),
     ],
 )
 def test_what_is_not_served_is_refused_with_the_reason(form, num_inputs, num_outputs, reason):

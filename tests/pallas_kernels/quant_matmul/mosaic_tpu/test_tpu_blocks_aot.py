@@ -8,11 +8,27 @@ from jax.experimental.layout import Format, Layout
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.quant_matmul.api import quant_matmul
-from tests.pallas_kernels.quant_matmul.mosaic_tpu.tpu_forms import kept_on_tpu
+from pallas_kernels.quant_matmul.mosaic_tpu.backend import check as check_served
+from tests.pallas_kernels.quant_matmul.mosaic_tpu.tpu_forms import FORMS, kept_on_tpu
 from tests.support.compiled.aot import compile_on, on, pool_copies, tpu_mesh
 
 LAYERS, DOWN, GATE_UP, QKV = 32, (4096, 14336), (2, 14336, 4096), (8, 768, 4096)
 """Of Llama 3 8B."""
+SMALLER = ((960, 576), (2, 1536, 576), (576, 1536), (2, 2048, 640), (640, 2048))
+"""Of SmolLM2 and Gemma 3 270M."""
+
+
+def served(num_inputs):
+    """Names of the forms whose rows of so many inputs the kernel multiplies."""
+
+    def is_served(form):
+        try:
+            check_served(form, num_inputs)
+        except NotImplementedError:
+            return False
+        return num_inputs % form.block_len == 0
+
+    return [name for name in FORMS if is_served(kept_on_tpu(name))]
 
 
 def compiled_product(topology, name, num_rows, shape, dtype="bfloat16", *, is_by_columns=True, num_devices=1):
@@ -58,9 +74,25 @@ def copied(compiled, fields):
         ("v6e:2x2", "FP8, a group", 64, GATE_UP, "bfloat16"),
         ("tpu7x:2x2x1", "Q5_K", 8, DOWN, "bfloat16"),
         ("tpu7x:2x2x1", "INT8-g128, zeros", 64, QKV, "bfloat16"),
+        # SmolLM2's, which fill no tiles.
+        ("v5e:2x2", "Q4_0", 8, (960, 576), "bfloat16"),
+        ("v6e:2x2", "Q8_0", 64, (2, 1536, 576), "bfloat16"),
+        ("v6e:2x2", "INT4-g64", 8, (576, 1536), "float32"),
+        ("tpu7x:2x2x1", "NF4-g64", 8, (576, 576), "bfloat16"),
     ],
 )
 def test_a_layers_bytes_are_read_in_place(topology, name, num_rows, shape, dtype):
+    check(topology, name, num_rows, shape, dtype)
+
+
+def check_products_with(topology, name):
+    """Those of Llama 3 8B and of smaller models that are served, of 8 and 64 rows."""
+    for shape in (DOWN, GATE_UP, QKV, *SMALLER):
+        for num_rows in (8, 64) if name in served(shape[-1]) else ():
+            check(topology, name, num_rows, shape)
+
+
+def check(topology, name, num_rows, shape, dtype="bfloat16"):
     compiled, fields = compiled_product(topology, name, num_rows, shape, dtype)
     assert "multiply_blocks" in compiled.as_text()
     assert not copied(compiled, fields)

@@ -34,6 +34,12 @@ CASES = [
     Case("two_whole_fields", "Q4_K", 3, 128, 768, activation="silu", block=WIDE),
     Case("whole_field_of_vectors", "Q8_0", 3, 64, 640, has_bias=True),
     replace(PLAIN, name="whole_field_in_splits", form="INT4-g128 with zeros", block=replace(NARROW, splits=2)),
+    # The last step shares inputs with the one before.
+    Case("shared_inputs", "Q4_0", 5, 576, 576, block=NARROW),
+    Case("shared_inputs_of_8_bits", "Q8_0", 3, 192, 576, block=BlockSizes(64, 128, 2)),
+    Case("shared_inputs_of_fields_in_steps", "INT4-g32 of float32", 3, 64, 640, block=NARROW),
+    Case("shared_inputs_silu_splits", "NF4-g64", 8, 128, 2880, activation="silu", block=replace(NARROW, splits=2)),
+    Case("one_step_more", "INT4-g64", 17, 128, 320, has_bias=True),
     replace(PLAIN, name="silu", num_rows=3, activation="silu"),
     Case("smaller_chunks", "Q6_K", 64, 64, 2048, activation="silu"),
     replace(PLAIN, name="gelu_tanh_wide", num_rows=9, num_columns=128, activation="gelu_tanh", block=WIDE),
@@ -109,7 +115,9 @@ def test_a_matrix_that_is_no_layers_is_served():
         ({"dtype": "float32"}, "it multiplies bfloat16 or float16, not float32"),
         ({"form": "Q5_0"}, "it decodes 16 bytes at once: Q5_0 has shorter groups or runs"),
         ({"form": "INT2-g64 with zeros", "num_columns": 96}, "96 columns are no multiple of 64"),
-        ({"num_inputs": 576}, "576 inputs are no multiple of 256"),
+        ({"num_inputs": 544}, "544 inputs are no multiple of 64"),
+        ({"form": "INT6-g64", "num_inputs": 576}, "576 inputs are no multiple of 128"),
+        ({"num_inputs": 192}, "192 inputs are fewer than a step's 256"),
         (
             {"form": "INT4-g128", "num_inputs": 256 * 129},
             "rows of 516 bytes of scales, no multiple of 16, nor at most 256",
