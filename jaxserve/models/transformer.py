@@ -65,7 +65,8 @@ def forward(
     adapters: of the tokens; None: none has one.
     """
     table = config.layer_table if table is None else table
-    x = embed(config, params, tokens)
+    # Tokens that devices have drawn apart would divide the layers' rows, and weights would be read once for each part.
+    x = lax.with_sharding_constraint(embed(config, params, tokens), sharding(ctx.mesh))
     is_token = jnp.arange(len(tokens)) < metas[0].cu_q_lens[metas[0].num_seqs]
     each = partial(each_tile, ctx.tiles, is_token)
     inputs = {

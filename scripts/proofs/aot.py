@@ -82,6 +82,8 @@ def cases() -> Iterator[Case]:
         yield f"Llama 3 8B with EAGLE-3, step, {llama.DECODE}", target, check
         check = partial(llama.check_draft_model_step, mesh, llama.VERIFY)
         yield f"Llama 3.1 8B, drafts of Llama 3.2 1B, {llama.VERIFY}", target, check
+        check = partial(llama.check_reads_with_a_draft_model, mesh)
+        yield f"Llama 3.1 8B, drafts of Llama 3.2 1B, weights read, {llama.FEW_ROWS}", target, check
         yield "Llama 3 8B, draw of 64 late rows", target, partial(llama.check_late_draw, mesh)
         yield "Llama 3 8B, draw of 64 late rows with drafts", target, partial(llama.check_late_drafts, mesh)
     for target, mesh in (meshes | {"v5e:2x2": tpu_mesh("v5e:2x2", 4)}).items():
@@ -93,6 +95,10 @@ def cases() -> Iterator[Case]:
             yield f"Llama 3 8B, layers and head in {form}", f"h200, {count}", check
         check = partial(packed.check_prompts_with_blocks_on_a_gpu, form)
         yield f"Llama 3 8B, layers in {form}, 256 tokens", "h200", check
+    one_device = {"h200, 1": gpu_mesh()} | {f"{name}, one chip": tpu_mesh(name) for name in ("v6e:2x2", "tpu7x:2x2x1")}
+    for (target, mesh), form in product(one_device.items(), ("Q4_0", "Q4_K")):
+        check = partial(block_steps.check_whole_step, mesh, form)
+        yield f"Llama 3 8B in {form}, step, {block_steps.FEW}", target, check
     for target in ("v5e:2x2", "v6e:2x2", "tpu7x:2x2x1"):
         for form in ("Q4_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"):
             check = partial(block_steps.check_blocks, tpu_mesh(target), form)

@@ -109,8 +109,19 @@ class StepCase:
 
     def traffic(self, compiled: jax.stages.Compiled, *parts: str) -> float:
         """Bytes that a compiled program of this case reads and writes, over those of the weights of these parts."""
-        num_bytes = memory_traffic(read_hlo(compiled.as_text()), {local_type(self.state.kv.pool)})
-        return num_bytes / device_bytes({name: self._programs.params[name] for name in parts})
+        return self._num_bytes(compiled) / device_bytes({name: self._programs.params[name] for name in parts})
+
+    def traffic_with_draft(self, compiled: jax.stages.Compiled, num_passes: int, num_draws: int) -> float:
+        """Bytes that a step with a draft model reads and writes, over the weights of the target's layers and head and,
+        as often as they are used, of the draft's layers and its head, which is its embedding."""
+        target, draft = self._programs.params, self._programs.weights["draft"]
+        weights = device_bytes([target["layers"], target["lm_head"]])
+        weights += num_passes * device_bytes(draft["layers"]) + num_draws * device_bytes(draft["embed"])
+        return self._num_bytes(compiled) / weights
+
+    def _num_bytes(self, compiled: jax.stages.Compiled) -> int:
+        pools = {local_type(pool) for pool in (self.state.kv.pool, *self.state.kv.extra.values())}
+        return memory_traffic(read_hlo(compiled.as_text()), pools)
 
     def compile(self, **options: Any) -> jax.stages.Compiled:
         """The whole step, its state donated. options: of XLA, in addition to those of an engine."""

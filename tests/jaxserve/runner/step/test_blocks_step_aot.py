@@ -1,5 +1,7 @@
 """Layers and head of Llama 3 8B in packed blocks, compiled ahead of time for TPUs: the blocks are read once, in place.
-`scripts/prove aot` compiles more forms, for more TPUs."""
+`scripts/prove aot` compiles more forms, for more TPUs, and whole steps, for Hopper, too."""
+
+from contextlib import nullcontext
 
 from jax.sharding import Mesh
 
@@ -7,6 +9,7 @@ from jaxserve.core.buckets import Bucket
 from jaxserve.runner.programs import programs
 from tests.support.compiled.aot import assert_in_place, tpu_mesh
 from tests.support.compiled.aot_step import StepCase
+from tests.support.compiled.cuda_graphs import assert_no_waits
 
 DECODE = Bucket(64, 64, 128)
 FEW = Bucket(8, 8, 128)
@@ -32,6 +35,16 @@ def check_blocks_on_four_chips(mesh: Mesh, form: str) -> None:
     assert_in_place(layers, step.state.kv.pool, max_temp_bytes=2 * MB)
     assert not step.weight_copies(layers)
     assert 1 <= step.traffic(layers, "layers") <= 1.16
+
+
+def check_whole_step(mesh: Mesh, form: str) -> None:
+    """Of 8 rows on one device, TPU or GPU: all that it reads and writes but pages of the KV, over the blocks of layers
+    and head."""
+    step = StepCase(mesh, "llama-3-8b", FEW, scheme=form)
+    with assert_no_waits() if mesh.devices.flat[0].platform == "gpu" else nullcontext({}) as options:
+        compiled = step.compile(**options)
+    assert not step.weight_copies(compiled)
+    assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.08
 
 
 def test_a_tpu_reads_blocks_once():

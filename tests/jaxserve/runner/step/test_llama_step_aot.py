@@ -17,6 +17,9 @@ from tests.support.compiled.cuda_graphs import assert_no_waits
 
 DECODE, MIXED = Bucket(64, 64, 128), Bucket(256, 64, 128)
 VERIFY = Bucket(256, 64, 128, max_drafts=3)
+FEW_ROWS = Bucket(32, 8, 128, max_drafts=3)
+MOST_TRAFFIC_WITH_DRAFT = {"tpu": 1.07, "gpu": 1.2}
+"""On a GPU parts of attention over 128 pages are a tenth: 21 MB in each layer of the target."""
 MB = 10**6
 BACKBONE_BYTES = {
     "v5e:2x2": 3 * MB,
@@ -89,6 +92,16 @@ def check_draft_model_step(mesh: Mesh, bucket: Bucket) -> None:
     for array in (step.state.kv.pool, *step.state.kv.extra.values()):
         assert_in_place(compiled, array, donated=step.state, max_temp_bytes=max_bytes)
     assert not step.weight_copies(compiled)
+
+
+def check_reads_with_a_draft_model(mesh: Mesh) -> None:
+    """Assert that a step of few rows reads the target's weights once, and those of the draft once a pass: of rows that
+    are behind, in a loop that counts once, of the last tokens, and of each draft but the last."""
+    step = StepCase(mesh, "llama-3.1-8b", FEW_ROWS, draft="llama-3.2-1b")
+    compiled = compile_and_check_loops(step, more=1)
+    passes, draws = 1 + FEW_ROWS.max_drafts, FEW_ROWS.max_drafts
+    platform = mesh.devices.flat[0].platform
+    assert 1 <= step.traffic_with_draft(compiled, passes, draws) <= MOST_TRAFFIC_WITH_DRAFT[platform]
 
 
 def check_late_drafts(mesh: Mesh) -> None:
