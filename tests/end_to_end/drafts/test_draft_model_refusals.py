@@ -1,5 +1,6 @@
 """Engines whose draft model has no KV, and models that cannot draft."""
 
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from jaxserve import LLM
 from jaxserve.core.errors import ConfigError
+from jaxserve.engine.build.model_text import check_same_tokens
 from jaxserve.runner.drafts.draft_model import DraftModel
 from tests.end_to_end.drafts.test_draft_model import LONG, drafting, texts
 from tests.support.drafting import counted
@@ -28,6 +30,18 @@ def test_control_a_draft_without_its_kv_is_often_wrong():
     assert found == texts(tiny_engine("llama3"), prompts, LONG), "but the text is the model's"
     proposed, accepted = np.sum(seen, axis=0)
     assert accepted < 0.8 * proposed
+
+
+def test_a_tokenizer_of_other_tokens_is_refused_with_the_first_that_differs():
+    own = SimpleNamespace(token_bytes=[b"a", b"b", b"c"])
+    check_same_tokens(own, SimpleNamespace(token_bytes=[b"a", b"b", b"c"]))
+    check_same_tokens(own, None)
+    for other, message in (
+        ([b"a", b"x", b"c"], r"it has 3 tokens, the model's has 3; token 1 is b'b' and b'x'\. Drafts must be tokens"),
+        ([b"a", b"b"], r"it has 2 tokens, the model's has 3\. Drafts must be tokens of the model"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_same_tokens(own, SimpleNamespace(token_bytes=other))
 
 
 def test_a_model_that_cannot_draft_is_refused():

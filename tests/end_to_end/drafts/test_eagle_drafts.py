@@ -11,7 +11,7 @@ from jaxserve.core.options.speculative_config import SpeculativeConfig
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.runner.step import step
 from tests.support.drafting import DraftInTurns, always, counted, watched
-from tests.support.eagle_drafts import LONG, NUM_DRAFTS, answers, eagle_engine, prompts
+from tests.support.eagle_drafts import LONG, NUM_DRAFTS, answers, eagle_engine, prompts, saved
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL, driven
 
@@ -38,6 +38,19 @@ def test_drafts_are_those_of_the_layer_written_out(naive, folder, topk):
         for prompt, answer in zip(prompts(), expected, strict=True)
     ]
     assert others != wanted
+
+
+def test_tokens_of_a_shifted_vocabulary_are_seen(naive, folder, tmp_path):
+    """A draft whose `d2t` is off by one proposes other tokens: the text is the same, and fewer drafts are accepted."""
+    prompt, answer = prompts()[0], answers()[0]
+    accepted = list[int]()
+    for own in (folder, saved(tmp_path, replace(naive, vocabulary=naive.vocabulary + 1))):
+        llm = eagle_engine(own, topk=1)
+        with driven(llm, 1, is_overlapped=False), counted(llm) as seen:
+            (output,) = llm.generate([prompt], LONG, use_tqdm=False)
+        assert output.outputs[0].token_ids == answer
+        accepted.append(int(np.sum(seen, axis=0)[1]))
+    assert accepted[0] == naive.num_accepted(prompt, answer, NUM_DRAFTS, 1) > accepted[1]
 
 
 @pytest.mark.parametrize("is_at_once", [True, False])

@@ -6,6 +6,7 @@ import pytest
 from jaxserve import SamplingParams
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.errors import RequestError
+from jaxserve.core.options.beam_search_params import BeamSearchParams
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
 from tests.support.drafting import always, counted
@@ -48,6 +49,19 @@ def test_every_pair_of_features_gives_the_same_text(family, options, ways):
     for prompt, param in list(zip(prompts, params, strict=True))[::8]:
         (alone,), _, _ = run(llm, [prompt], param, llm.config.max_decode_rounds or MAX_ROUNDS, is_overlapped=True)
         assert alone == expected[prompts.index(prompt)]
+
+
+def test_beams_do_not_draft_and_find_the_same_texts():
+    prompts = [(golden.prompt * 3)[:60] for golden in goldens("llama3")]
+    params = BeamSearchParams(beam_width=3, max_tokens=12)
+    llm = drafting("llama3")
+    with counted(llm) as seen:
+        found = llm.beam_search(prompts, params, use_tqdm=False)
+    assert not seen
+    expected = tiny_engine("llama3").beam_search(prompts, params, use_tqdm=False)
+    assert [[beam.tokens for beam in one.sequences] for one in found] == [
+        [beam.tokens for beam in one.sequences] for one in expected
+    ]
 
 
 def test_synthetic_acceptance_is_that_of_the_option():

@@ -140,6 +140,38 @@ def test_a_planted_fault_is_seen(fault):
     assert min(p_values("plain", 1, fault, num_rows=FEW_ROWS)) < 1e-6
 
 
+def of_the_targets_law(monkeypatch):
+    """What is drawn in place of a rejected draft has the target's law, not that of what the draft's law has too little
+    of."""
+    known = list[jax.Array]()
+
+    def law_of_target(logits, sampling):
+        known.append(token_law(logits, sampling))
+        return known[-1]
+
+    monkeypatch.setattr(acceptance_rules, "token_law", law_of_target)
+    monkeypatch.setattr(acceptance_rules, "draw_index", lambda _, chance: draw_index(known[-1], chance))
+
+
+def not_normalised(monkeypatch):
+    """The rest is taken to be a law as it is: what is missing to 1 goes to the last word."""
+
+    def draw(weights, chance):
+        return jnp.minimum(jnp.sum(jnp.cumsum(weights, axis=1) <= chance[:, None], axis=1), NUM_WORDS - 1)
+
+    monkeypatch.setattr(acceptance_rules, "draw_index", draw)
+
+
+@pytest.mark.parametrize("plant", [of_the_targets_law, not_normalised])
+def test_a_wrong_residual_is_seen(monkeypatch, plant):
+    plant(monkeypatch)
+    choose.clear_cache()
+    try:
+        assert min(p_values("plain", 1, num_rows=FEW_ROWS)) < 1e-6
+    finally:
+        choose.clear_cache()
+
+
 def test_random_numbers_that_are_used_twice_are_seen():
     try:
         for name in ("RESIDUAL", "ACCEPTANCE"):  # of acceptance for the other token, and of the draft for acceptance
