@@ -58,10 +58,18 @@ class EightBitWeight:
     codes: TensorInfo
     scales: TensorInfo
 
+    row_scheme = "int8"
+    """See `RowCodedWeight`."""
+
+    def row_codes(self, file: ColumnFile, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `RowCodedWeight`."""
+        scales = whole_tensor(file, self.scales)[start:stop] * np.float32(1 / 127)
+        return file.read_rows(self.codes.name, start, stop), scales
+
     def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """See `QuantizedWeight`."""
-        scales = whole_tensor(file, self.scales).reshape(-1, 1)[start:stop]
-        return file.read_rows(self.codes.name, start, stop).astype(np.float32) * (scales * np.float32(1 / 127))
+        codes, scales = self.row_codes(file, start, stop)
+        return codes.astype(np.float32) * scales[:, None]
 
 
 @dataclass(frozen=True, slots=True)

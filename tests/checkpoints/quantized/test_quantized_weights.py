@@ -251,6 +251,17 @@ def test_double_quantization_has_the_bytes_of_the_file(num_in, tmp_path):
         assert stored <= sum(fields[field.name].nbytes for field in form.fields) <= 1.02 * stored
 
 
+@pytest.mark.parametrize("name", ["integers", "packed integers of 8 bits", "bitsandbytes, 8 bits"])
+def test_codes_of_rows_stand_for_the_same_values(name, tmp_path):
+    config, tensors, expected = CASES[name]
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        assert checkpoint.file.row_scheme_of("a.weight") == "int8"
+        for start, stop in [(0, SHAPE[0]), (7, 18)]:
+            codes, scales = checkpoint.file.read_codes("a.weight", start, stop)
+            assert (codes.dtype, scales.dtype) == (np.int8, np.float32)
+            np.testing.assert_array_equal(codes.astype(np.float32) * scales[:, None], expected[start:stop])
+
+
 @pytest.mark.parametrize("name", sorted(CASES.keys() - set(GROUPED)))
 def test_other_weights_have_no_form(name, tmp_path):
     config, tensors, _ = CASES[name]

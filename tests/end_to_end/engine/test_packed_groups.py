@@ -16,8 +16,9 @@ from jaxserve.engine.build.packing.block_products import DeviceKind
 from jaxserve.engine.build.packing.choose_packing import with_packing
 from pallas_kernels.block_forms.table_forms import NestedScales, without_nesting
 from pallas_kernels.block_tensor import BlockTensor, RowParts
+from pallas_kernels.qtensor import QTensor
 from tests.checkpoints import safetensors_builder as build
-from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, fp8, gptq, nf4
+from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, eight_bits, fp8, gptq, nf4
 from tests.checkpoints.random_models import Sizes, hf_tensors
 
 SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=96, num_layers=2)
@@ -80,6 +81,11 @@ def four_bits(shape):
     return config, tensors | {"a.weight.quant_map": tensors["a.weight.quant_map"] / 32}, None
 
 
+def rows_of_8_bits(shape):
+    config, tensors, _ = eight_bits(shape)
+    return config, tensors | {"a.SCB": tensors["a.SCB"] / 32}, None
+
+
 # A zero point has a byte instead of 3 or 4 bits; that is more than with groups of 64 or 128.
 MAKERS = {
     "gptq of 3 bits": (lambda shape: gptq(3, "gptq_v2", in_any_order(shape[1]), shape), 1.08),
@@ -111,6 +117,16 @@ def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
     assert len({tuple(text) for text in found}) > 1, "texts depend on the prompt"
     assert len(packed_leaves(llm)) == 4, "qkv, o, gate_up, down"
     assert stored <= device_bytes(packed_leaves(llm)) <= most * stored
+
+
+def test_rows_of_bitsandbytes_stay_codes(tmp_path):
+    write_model(tmp_path / "model", rows_of_8_bits)
+    plain, decoded = texts(tmp_path / "model", quantization="dense")
+    found, llm = texts(tmp_path / "model")
+    assert found == plain
+    assert decoded.parts.runner.settings.model.packing.name == ""
+    leaves = jax.tree.leaves(llm.parts.runner.params, is_leaf=lambda leaf: isinstance(leaf, QTensor))
+    assert sum(isinstance(leaf, QTensor) for leaf in leaves) == 4, "qkv, o, gate_up, down"
 
 
 def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
