@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from checkpoints.formats.tensor_file import TensorFile
+from checkpoints.formats.tensor_file import INTEGER_DTYPES, TensorFile
 from checkpoints.mapping.rules import Rule, Run, Shapes
 from checkpoints.quantized.packed_file import PackedFile
 from checkpoints.quantized.quantized_file import QuantizedFile
@@ -12,6 +12,8 @@ from checkpoints.quantized.quantized_file import QuantizedFile
 if TYPE_CHECKING:
     from pallas_kernels.block_forms.block_form import BlockForm
 
+DENSE = frozenset({"F64", "F32", "F16", "BF16"})
+"""Types of numbers that are read as they are."""
 Forms = dict[str, "BlockForm | tuple[BlockForm, ...]"]
 """By the name of the leaf ("qkv", "embed"); several: of the parts of its rows, in order."""
 
@@ -61,6 +63,17 @@ def stored_forms(
             elif len({run.target for run, *_ in tensors}) == len(tensors):
                 own[leaf] = tuple(forms)
     return layers, ends
+
+
+def types_without_a_form(file: TensorFile) -> list[str]:
+    """Names of the types in which the file has matrices that are coded, and that no device keeps as they are: IQ4_XS,
+    Q2_K, NVFP4, …"""
+    if not isinstance(file, PackedFile):
+        return []
+    coded = {name: info.dtype for name, info in file.tensors.items() if len(info.shape) == 2 and 0 not in info.shape}
+    coded = {name: kind for name, kind in coded.items() if kind not in INTEGER_DTYPES and kind not in DENSE}
+    rows = {name for name in coded if isinstance(file, QuantizedFile) and file.row_scheme_of(name) is not None}
+    return sorted({kind for name, kind in coded.items() if name not in rows and file.form_of(name) is None})
 
 
 def _order_of(file: TensorFile, name: str) -> bytes:

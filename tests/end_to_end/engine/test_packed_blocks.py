@@ -52,7 +52,7 @@ def write_model(path, layers=LAYERS, embedding="Q8_0"):
     rng = np.random.default_rng(0)
 
     def tensor(name, shape, kind, seed):
-        raw = blocks_of(kind, shape, seed, scale=0.002)
+        raw = blocks_of("Q4_0" if kind == "IQ4_NL" else kind, shape, seed, scale=0.002)
         return build.Tensor(name, shape, int(GGMLQuantizationType[kind]), raw.tobytes())
 
     tensors = [
@@ -170,6 +170,24 @@ def packing_of(path, device, quantization="auto"):
     with open_model(config) as source:
         found = with_packing(config, source, device)
     return found.model, found.packing
+
+
+def test_types_without_a_packed_form_are_named_and_decoded(tmp_path, caplog):
+    """Of IQ4_NL, whose bytes are those of Q4_0 with a table of values, and of a file that has nothing else."""
+    kinds = dict.fromkeys(SHAPES, "Q4_1")
+    path, _ = write_model(tmp_path / "iq.gguf", [kinds | {"ffn_down": "IQ4_NL"}])
+    _, packing = packing_of(path, CPU, "packed")
+    assert {path.rpartition("/")[2] for path, _ in packing.own} == {"embed", "qkv", "o", "gate_up"}
+    assert packing.decoded == "IQ4_NL"
+    assert dict(packing.reasons) == {"IQ4_NL": "it has no packed form"}
+    found, llm = texts(path, "packed")
+    assert "IQ4_NL has no packed form: its weights are decoded" in caplog.text
+    assert found == texts(path, "dense")[0]
+    assert "decoded from IQ4_NL (IQ4_NL: it has no packed form)" in llm._description()
+    path, _ = write_model(tmp_path / "only.gguf", [dict.fromkeys(SHAPES, "IQ4_NL")], embedding="IQ4_NL")
+    assert packing_of(path, TPU)[1].decoded == "IQ4_NL"
+    with pytest.raises(ConfigError, match="has neither, but IQ4_NL: leave it out"):
+        packing_of(path, TPU, "packed")
 
 
 def test_a_gpu_chooses_among_no_layers(tmp_path):

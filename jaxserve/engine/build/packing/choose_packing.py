@@ -1,10 +1,13 @@
 """Wiring: `with_packing`: which form the matrices of a model have on the devices, as the option `quantization` says."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from checkpoints.mapping.stored_forms import types_without_a_form
 from checkpoints.quantized.forms.form_names import CODED_NAMES
 from checkpoints.quantized.quantized_file import QuantizedFile
 from jaxserve.core.errors import ConfigError
@@ -17,6 +20,7 @@ from jaxserve.engine.build.packing.stored_blocks import StoredBlocks, stored_blo
 from jaxserve.models.packing import Packing
 from pallas_kernels.qtensor import FP8, SCHEMES
 
+NO_FORM = "it has no packed form"
 UNREPEATED = "differ from layer to layer in no repeating order, so that a GPU's host would choose among them"
 
 
@@ -45,7 +49,14 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
         return replace(source, packing=packing)
     found = stored_blocks(source, num_devices, form_on(device))
     if found is None:
-        return _without(config, source)
+        return _without(config, source, types_without_a_form(file))
+    return _naming_others(_with_blocks(config, source, device, dtype, found), types_without_a_form(file))
+
+
+def _with_blocks(
+    config: EngineConfig, source: ModelSource, device: DeviceKind | jax.Device, dtype: Any, found: StoredBlocks
+) -> ModelSource:
+    asked, num_devices = config.quantization, config.tensor_parallel_size
     model, packing = found.apart(source.model)
     if asked == "auto" and device.platform == "cpu":
         return replace(source, packing=Packing(decoded=packing.name))
@@ -82,12 +93,23 @@ def _with_kept(
     return replace(source, model=model, packing=packing)
 
 
-def _without(config: EngineConfig, source: ModelSource) -> ModelSource:
+def _naming_others(source: ModelSource, types: list[str]) -> ModelSource:
+    """The same, whose packing also names types of the file that have no packed form: these are always decoded."""
+    if not types:
+        return source
+    decoded = ", ".join(filter(None, [source.packing.decoded, *types]))
+    reasons = *source.packing.reasons, *((name, NO_FORM) for name in types)
+    return replace(source, packing=replace(source.packing, decoded=decoded, reasons=reasons))
+
+
+def _without(config: EngineConfig, source: ModelSource, types: Sequence[str] = ()) -> ModelSource:
+    listed_types = ", ".join(types)
     if config.quantization == "packed":
         raise ConfigError(
             f"quantization='packed' keeps weights as the file has them: rows of 8-bit codes, or blocks of "
             "codes with scales. "
-            f"{config.model} has neither: leave it out, or name a scheme ({', '.join(SCHEMES)})",
+            f"{config.model} has neither{f', but {listed_types}' if listed_types else ''}: leave it out, or name a "
+            f"scheme ({', '.join(SCHEMES)})",
             "quantization",
         )
-    return source
+    return _naming_others(source, list(types))
