@@ -4,6 +4,8 @@ The text is Python's own reference, which every Python has (`pydoc_data.topics`)
 calibrates.
 """
 
+import gc
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -13,15 +15,18 @@ from typing import Any
 
 from checkpoints.quantized.forms.form_names import GGUF_NAMES
 from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.process_memory import anonymous_bytes
 from scripts.proofs.helpers.stored_rows import ROOT, STORE, state_of_sources
 
 PIECE_LEN, NUM_PIECES = 512, 40
 CALIBRATION_CHARS = 200_000
 """Of the end: more than the 128 pieces of 256 tokens that `jaxserve quantize` reads."""
 CALIBRATED = ("gptq-", "awq-", "nf4")
+SMOOTHED, NEAREST = ", smoothed", ", nearest codes"
+"""After the name of a scheme: with a text where others have none, and the other way round."""
 
 
-def quality(scheme: str) -> dict[str, Any]:
+def quality(name: str) -> dict[str, Any]:
     """`Quality`'s fields, in float32, of the model that was written with this scheme. dense: of the model itself."""
     import numpy as np
 
@@ -33,25 +38,40 @@ def quality(scheme: str) -> dict[str, Any]:
     assert dense.tokenizer is not None, "the model has one"
     pieces = cut_text(dense.tokenizer.encode(_text()), PIECE_LEN)[:NUM_PIECES]
     assert np.size(pieces) == PIECE_LEN * NUM_PIECES, "the text is long enough"
-    other = None if scheme == "dense" else lambda: load(str(quantized(scheme)), dtype="float32")
-    (found,) = compare_quality(dense, [(scheme, other)], pieces, lambda line: print(line, file=sys.stderr))
+    other = None if name == "dense" else lambda: load(str(quantized(name)), dtype="float32")
+    (found,) = compare_quality(dense, [(name, other)], pieces, lambda line: print(line, file=sys.stderr))
     return asdict(found)
 
 
-def quantized(scheme: str) -> Path:
+def quantized(name: str) -> Path:
     """The folder or GGUF file of the model with this scheme, written now where it is missing."""
-    store = STORE / f"quantized-{state_of_sources('quantization')}"
-    folder = store / (f"{scheme}.gguf" if scheme in GGUF_NAMES else scheme)
+    store, scheme = STORE / f"quantized-{state_of_sources('quantization')}", name.partition(",")[0]
+    folder = store / (f"{scheme}.gguf" if scheme in GGUF_NAMES else name.replace(", ", "-").replace(" ", "-"))
     if folder.suffix and folder.exists():
         return folder
     command = [sys.executable, "-m", "jaxserve.cli.main", "quantize", SMOLLM, str(folder), "--scheme", scheme]
-    if scheme.startswith(CALIBRATED):
+    if name.endswith(SMOOTHED) or (scheme.startswith(CALIBRATED) and not name.endswith(NEAREST)):
         calibration = store / "calibration.txt"
         store.mkdir(parents=True, exist_ok=True)
         calibration.write_text(_text()[-CALIBRATION_CHARS:], encoding="utf-8")
         command += ["--calibration", str(calibration)]
     subprocess.run(command, cwd=ROOT, check=True)
     return folder
+
+
+def grown_bytes(quantization: str) -> int:
+    """By how much a process's anonymous memory has grown once it has read the model, in bfloat16 where it is dense."""
+    import jax
+
+    from jaxserve.engine.pure_model import load
+
+    jax.devices()
+    before = anonymous_bytes(os.getpid())
+    model = load(SMOLLM, dtype="bfloat16", quantization=quantization)
+    gc.collect()
+    grown = anonymous_bytes(os.getpid()) - before
+    del model
+    return grown
 
 
 def file_bytes(model: str) -> int:

@@ -4,8 +4,9 @@ GGUF files are kept packed: 100 prompts x 64 tokens in float32 are compared with
 weights, as in `scripts/prove parity`, which says what a tie is, and the devices' bytes with those of the file. Then
 SmolLM2 is written in each scheme of `jaxserve quantize`, and predicts 20,480 tokens of Python's reference. transformers
 reads these files, too (with compressed-tensors and bitsandbytes), and its logits are compared. Speeds are tokens/s in
-turns with bfloat16: of W8A8 of decode steps, after prompts of a few tokens, of packed weights of whole texts. Rows are
-stored in .cache/proofs: an interrupted run continues as long as sources are unchanged.
+turns with bfloat16: of W8A8 of decode steps, after prompts of a few tokens, of packed weights of whole texts. The
+memory of a process that has read the file is compared with one in bfloat16. Rows are stored in .cache/proofs: an
+interrupted run continues as long as sources are unchanged.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from typing import Any
 from scripts.proofs import parity
 from scripts.proofs.helpers.draft_equality import SMOLLM
 from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio
-from scripts.proofs.helpers.quantized_models import file_bytes, quality
+from scripts.proofs.helpers.quantized_models import NEAREST, SMOOTHED, file_bytes, grown_bytes, quality
 from scripts.proofs.helpers.stored_rows import stored_row
 from scripts.proofs.quantization.read_by_transformers import largest_error
 
@@ -31,16 +32,20 @@ WAYS: dict[str, dict[str, Any]] = {
 MOST_BYTES = 1.02
 """Of the weights on the devices, over those of the file."""
 
-MOST_PERPLEXITY = {"int8": 1.005, "w8a8": 1.02, "fp8": 1.02, "awq-g64": 1.08, "gptq-g64": 1.08, "nf4": 1.08}
+SMOOTH_W8A8, NEAREST_NF4 = f"w8a8{SMOOTHED}", f"nf4{NEAREST}"
+MOST_PERPLEXITY = {"int8": 1.005, "q8_0": 1.005} | dict.fromkeys(("w8a8", SMOOTH_W8A8, "fp8"), 1.02)
+MOST_PERPLEXITY |= dict.fromkeys(("awq-g64", "gptq-g64", "nf4"), 1.08)
 """Over that of the dense model. With the nearest codes NF4 has 1.29 on 4,096 tokens, by GPTQ 1.04."""
-ROUNDED = "int4-g64"
-BETTER = ("int8", "w8a8", "fp8", "gptq-g64", "awq-g64", "nf4")
-"""Schemes that must be nearer to the dense model than groups of 4 bits that are rounded to the nearest code."""
+WORSE = dict.fromkeys(("int8", "w8a8", SMOOTH_W8A8, "fp8", "gptq-g64", "awq-g64"), "int4-g64")
+WORSE |= {"nf4": NEAREST_NF4, "q8_0": "q4_0"}
+"""Schemes, and those that must be further from the dense model: with fewer bits, or with the nearest codes."""
 
 READ = ("int8", "w8a8", "fp8", "int4-g64", "gptq-g64", "awq-g64", "nf4", "q8_0", "q4_0")
 MOST_LOGIT_ERROR = 1e-4
 """Over the largest logit; in float32 4e-6."""
 
+MOST_MEMORY = 0.5
+"""Of a process with packed weights (Q4_1, and Q8_0), over that with weights in bfloat16."""
 LEAST_SPEEDS = {("w8a8", 1): 1.0, ("w8a8", 8): 1.3, ("w8a8", 32): 1.3, ("packed", 8): 0.8}
 """By `quantization` and number of sequences: tokens/s over those of bfloat16."""
 NUM_TURNS, NUM_TOKENS, PROMPT_LEN = 6, 64, 8
@@ -56,11 +61,12 @@ def main(argv: list[str]) -> str:
             "quality": quality,
             "transformers": lambda scheme: [largest_error(scheme)],
             "speeds": _measured_speeds,
+            "memory": lambda quantization: [grown_bytes(quantization)],
         }.get(kind, _packed_row)
         print(json.dumps(rows(name)))
         return ""
     lines, bad = _tokens()
-    for table in (_qualities, _read, _speeds):
+    for table in (_qualities, _read, _memory, _speeds):
         more, failed = table()
         lines, bad = [*lines, "", *more], [*bad, *failed]
     if bad:
@@ -90,7 +96,7 @@ def _tokens() -> Table:
             ties = ", ".join(f"{tie['gap']:.1e}" for tie in row["ties"]) or "–"
             cells = [row["equal"], ties, len(row["faults"]), f"{row['logprob_error']:.1e} ({most:.1e})"]
             cells += [row["preemptions"], f"{row['bytes_ratio']:.3f}", row["seconds"]]
-            passes = not row["faults"] and row["logprob_error"] <= most and row["bytes_ratio"] <= MOST_BYTES
+            passes = not row["faults"] and row["logprob_error"] <= most and 1 <= row["bytes_ratio"] <= MOST_BYTES
             rows[f"{model}, {way}"] = cells, passes and (way != "preempted" or row["preemptions"] > 0)
     titles = ["kept packed", "equal", "ties (top-2 gap)", "faults", "log-probability error (allowed)", "preemptions"]
     return _table([*titles, f"bytes over the file's (at most {MOST_BYTES})", "s"], rows)
@@ -101,19 +107,22 @@ def _packed_row(name: str) -> list[dict[str, Any]]:
 
     model, _, way = name.partition(", ")
     llm, row = parity.run(model, WAYS[way] | {"quantization": "packed"})
-    return [row | {"bytes_ratio": device_bytes(llm.parts.runner.params) / file_bytes(model)}]
+    runner = llm.parts.runner
+    on_all_devices = device_bytes(runner.params) * runner.settings.model.mesh.size
+    return [row | {"bytes_ratio": on_all_devices / file_bytes(model)}]
 
 
 def _qualities() -> Table:
-    found = {name: stored_row("quantization", f"quality: {name}")[0] for name in ("dense", ROUNDED, *BETTER)}
-    dense, rounded = (found[name]["perplexity"] for name in ("dense", ROUNDED))
+    names = dict.fromkeys(("dense", *WORSE, *WORSE.values()))
+    found = {name: stored_row("quantization", f"quality: {name}")[0] for name in names}
+    dense = found["dense"]["perplexity"]
     rows = dict[str, tuple[list[Any], bool]]()
     for name, row in found.items():
         most, perplexity = MOST_PERPLEXITY.get(name), row["perplexity"]
         cells = [f"{perplexity:.2f}", f"{perplexity / dense:.3f}", "–" if most is None else f"{most:.3f}"]
         cells += [f"{row['divergence']:.4f}", f"{row['agreement']:.1%}", f"{row['num_bytes'] / 2**20:.0f}"]
         is_near = most is None or perplexity <= most * dense
-        rows[name] = cells, is_near and (name not in BETTER or perplexity < rounded)
+        rows[name] = cells, is_near and (name not in WORSE or perplexity < found[WORSE[name]]["perplexity"])
     titles = ["scheme", "perplexity", "over dense", "bound", "divergence, nats", "same likeliest token"]
     return _table([*titles, "MiB, decoded to float32 but for int8 and w8a8"], rows)
 
@@ -122,6 +131,13 @@ def _read() -> Table:
     found = {name: stored_row("quantization", f"transformers: {name}")[0] for name in READ}
     rows = {name: ([f"{error:.1e}", MOST_LOGIT_ERROR], error <= MOST_LOGIT_ERROR) for name, error in found.items()}
     return _table(["read by transformers", "largest error of a logit", "bound"], rows)
+
+
+def _memory() -> Table:
+    dense, packed = (stored_row("quantization", f"memory: {name}")[0] for name in ("dense", "packed"))
+    cells = [f"{dense / 2**20:.0f}", f"{packed / 2**20:.0f}", f"{packed / dense:.2f}", f"at most {MOST_MEMORY}"]
+    titles = ["MiB by which a process grows", "bfloat16", "packed", "share", "bound"]
+    return _table(titles, {"weights of SmolLM2": (cells, packed <= MOST_MEMORY * dense)})
 
 
 def _speeds() -> Table:
