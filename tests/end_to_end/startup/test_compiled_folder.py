@@ -9,8 +9,8 @@ from jaxserve import LLM, SamplingParams
 from jaxserve.cli.main import main
 from jaxserve.core.errors import ConfigError
 from jaxserve.engine.build.startup import cache_key
-from tests.end_to_end.engine.test_packed_blocks import OPTIONS as PACKED
-from tests.end_to_end.engine.test_packed_blocks import write_model
+from tests.end_to_end.packed.test_packed_blocks import OPTIONS as PACKED
+from tests.end_to_end.packed.test_packed_blocks import write_model
 from tests.support.compiled.compilation_cache import cache_events, cache_restored
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SIZES

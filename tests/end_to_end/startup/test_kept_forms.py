@@ -1,6 +1,6 @@
 """Kept programs know the form of the weights that they were compiled for."""
 
-from tests.end_to_end.engine.test_packed_groups import int4, texts, write_model
+from tests.end_to_end.packed.test_packed_groups import int4, texts, write_model
 
 
 def test_kept_programs_are_those_of_the_form(tmp_path):

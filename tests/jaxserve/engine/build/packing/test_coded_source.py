@@ -18,7 +18,7 @@ from jaxserve.engine.build.packing.choose_packing import with_packing
 from tests.checkpoints import gguf_builder
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.random_models import Sizes, gguf_tensors, hf_tensors
-from tests.end_to_end.engine.test_packed_groups import CONFIG, OPTIONS
+from tests.end_to_end.packed.test_packed_groups import CONFIG, OPTIONS
 
 SIZES = Sizes(num_heads=8, num_kv_heads=4, head_dim=16, model_dim=128, mlp_dim=256, vocab_size=96, num_layers=2)
 OF_SIZES = {

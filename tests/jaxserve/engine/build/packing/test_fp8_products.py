@@ -16,7 +16,7 @@ from jaxserve.engine.build.packing.block_products import DeviceKind
 from jaxserve.engine.build.packing.choose_packing import with_packing
 from jaxserve.models.packing import DENSE, Packing
 from pallas_kernels.qtensor import FP8
-from tests.end_to_end.engine.packed_weights import greedy_texts, naive
+from tests.end_to_end.packed.packed_weights import greedy_texts, naive
 from tests.jaxserve.engine.build.packing.test_coded_source import write
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL

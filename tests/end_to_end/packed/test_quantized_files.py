@@ -14,7 +14,7 @@ from jaxserve.cli.quantize import run as quantize
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
 from pallas_kernels.qtensor import QTensor
-from tests.end_to_end.engine.packed_weights import decoded, greedy_texts, is_packed, naive
+from tests.end_to_end.packed.packed_weights import decoded, greedy_texts, is_packed, naive
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL
 

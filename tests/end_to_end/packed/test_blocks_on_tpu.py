@@ -13,7 +13,7 @@ from jaxserve.engine.build.packing.choose_packing import with_packing
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
-from tests.end_to_end.engine.test_packed_blocks import H200, LAYERS, SHAPES, TPU, texts, write_model
+from tests.end_to_end.packed.test_packed_blocks import H200, LAYERS, SHAPES, TPU, texts, write_model
 
 
 @pytest.fixture(scope="module")

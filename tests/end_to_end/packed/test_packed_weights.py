@@ -9,7 +9,7 @@ from jaxserve import LLM, pure
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.hardware.mesh import device_bytes
 from pallas_kernels.qtensor import SCHEMES
-from tests.end_to_end.engine.packed_weights import GREEDY, decoded, greedy_texts, is_packed, naive, naive_model
+from tests.end_to_end.packed.packed_weights import GREEDY, decoded, greedy_texts, is_packed, naive, naive_model
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, tiny_engine
 
