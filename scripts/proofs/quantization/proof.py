@@ -58,7 +58,7 @@ def main(argv: list[str]) -> str:
     if args.row:
         kind, _, name = args.row.partition(": ")
         rows = {
-            "quality": quality,
+            "quality": lambda scheme: [quality(scheme)],
             "transformers": lambda scheme: [largest_error(scheme)],
             "speeds": _measured_speeds,
             "memory": lambda quantization: [grown_bytes(quantization)],
