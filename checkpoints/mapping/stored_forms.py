@@ -27,13 +27,14 @@ def stored_forms(
     divided: Collection[str],
     *,
     on_device: Callable[["BlockForm", int], "BlockForm"],
-) -> tuple[list[Forms], Forms]:
-    """(of each layer, of the matrices outside the layers); matrices that are left out cannot stay packed.
+) -> tuple[list[Forms], Forms, Forms]:
+    """(of each layer, of the matrices outside the layers, of those that are cut); other matrices cannot stay packed.
 
-    These are dense in the file, or a gate and its other half in different forms or orders; or they are of the leaves
-    `divided`, whose inputs are divided over `num_shards` devices, and a device's share ends within a block. shapes: of
+    These are dense in the file, or a gate and its other half in different forms or orders. Cut are those of the leaves
+    `divided`, whose inputs are divided over `num_shards` devices, if a device's share ends within a block. shapes: of
     the leaves. on_device: the form in which devices have blocks of a file's form, by it and by a row's inputs.
     """
+    cut: Forms = {}
     found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None, bytes]]] = defaultdict(list)
     for name, info in file.tensors.items():
         matches = [(rule, layer) for rule in rules if (layer := rule.match(name)) is not None]
@@ -45,7 +46,7 @@ def stored_forms(
         stored, order = file.form_of(name) if isinstance(file, PackedFile) else None, b""
         form = None if stored is None else on_device(stored, info.shape[1])
         if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
-            form = None
+            cut[leaf], form = form, None
         if form is not None and form.has_order:
             # Embeddings are looked up by rows, of inputs in order.
             form, order = form if rule.is_stacked else None, _order_of(file, name)
@@ -62,7 +63,7 @@ def stored_forms(
                 own[leaf] = forms[0]
             elif len({run.target for run, *_ in tensors}) == len(tensors):
                 own[leaf] = tuple(forms)
-    return layers, ends
+    return layers, ends, cut
 
 
 def types_without_a_form(file: TensorFile) -> list[str]:

@@ -134,6 +134,9 @@ def test_what_the_blocks_do_not_fit_is_dense(tmp_path):
     own = dict(divided.parts.runner.settings.model.packing.own)
     names = {name.rpartition("/")[2] for name in own}
     assert names == {"embed", "qkv", "down"}, "a device would have half a block of the inputs of o"
+    packing = divided.parts.runner.settings.model.packing
+    assert dict(packing.reasons)["o"] == "a device's share, 1 of 2, ends within a block of inputs"
+    assert packing.decoded == "Q4_K"
     assert own["embed"] == GGML_FORMS["Q8_0"]
 
 
@@ -186,7 +189,7 @@ def test_types_without_a_packed_form_are_named_and_decoded(tmp_path, caplog):
     assert "decoded from IQ4_NL (IQ4_NL: it has no packed form)" in llm._description()
     path, _ = write_model(tmp_path / "only.gguf", [dict.fromkeys(SHAPES, "IQ4_NL")], embedding="IQ4_NL")
     assert packing_of(path, TPU)[1].decoded == "IQ4_NL"
-    with pytest.raises(ConfigError, match="has neither, but IQ4_NL: leave it out"):
+    with pytest.raises(ConfigError, match=r"none that can stay so \(IQ4_NL: it has no packed form\): leave it out"):
         packing_of(path, TPU, "packed")
 
 

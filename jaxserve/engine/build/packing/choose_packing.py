@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,14 @@ from pallas_kernels.qtensor import FP8, SCHEMES
 
 NO_FORM = "it has no packed form"
 UNREPEATED = "differ from layer to layer in no repeating order, so that a GPU's host would choose among them"
+
+
+class Other(NamedTuple):
+    """What never stays packed: the name of its form or type, the leaf or type to which this applies, and why."""
+
+    form: str
+    where: str
+    reason: str
 
 
 def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind | jax.Device) -> ModelSource:
@@ -48,9 +56,14 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     if may_code_inputs and (packing := fp8_packing(device, num_devices, source.model)) is not None:
         return replace(source, packing=packing)
     found = stored_blocks(source, num_devices, form_on(device))
+    others = [Other(name, name, NO_FORM) for name in types_without_a_form(file)]
     if found is None:
-        return _without(config, source, types_without_a_form(file))
-    return _naming_others(_with_blocks(config, source, device, dtype, found), types_without_a_form(file))
+        return _without(config, source, others)
+    of_a_device = f"a device's share, 1 of {num_devices}, ends within a block of inputs"
+    others += [Other(Packing(own=(item,)).name, item[0], of_a_device) for item in found.cut.items()]
+    if not any(found.layers) and not found.ends:
+        return _without(config, source, others)
+    return _naming(others, _with_blocks(config, source, device, dtype, found))
 
 
 def _with_blocks(
@@ -93,23 +106,23 @@ def _with_kept(
     return replace(source, model=model, packing=packing)
 
 
-def _naming_others(source: ModelSource, types: list[str]) -> ModelSource:
-    """The same, whose packing also names types of the file that have no packed form: these are always decoded."""
-    if not types:
+def _naming(others: Sequence[Other], source: ModelSource) -> ModelSource:
+    """The same, whose packing also names what never stays packed."""
+    if not others:
         return source
-    decoded = ", ".join(filter(None, [source.packing.decoded, *types]))
-    reasons = *source.packing.reasons, *((name, NO_FORM) for name in types)
+    names = [name for name in source.packing.decoded.split(", ") if name]
+    decoded = ", ".join(sorted({*names, *(other.form for other in others)}))
+    reasons = *source.packing.reasons, *((other.where, other.reason) for other in others)
     return replace(source, packing=replace(source.packing, decoded=decoded, reasons=reasons))
 
 
-def _without(config: EngineConfig, source: ModelSource, types: Sequence[str] = ()) -> ModelSource:
-    listed_types = ", ".join(types)
+def _without(config: EngineConfig, source: ModelSource, others: Sequence[Other] = ()) -> ModelSource:
     if config.quantization == "packed":
+        found = "".join(f" ({other.where}: {other.reason})" for other in others)
         raise ConfigError(
             f"quantization='packed' keeps weights as the file has them: rows of 8-bit codes, or blocks of "
-            "codes with scales. "
-            f"{config.model} has neither{f', but {listed_types}' if listed_types else ''}: leave it out, or name a "
-            f"scheme ({', '.join(SCHEMES)})",
+            f"codes with scales. {config.model} has none that can stay so{found}: leave it out, or name a scheme "
+            f"({', '.join(SCHEMES)})",
             "quantization",
         )
-    return _naming_others(source, list(types))
+    return _naming(others, source)

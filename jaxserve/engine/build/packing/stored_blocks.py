@@ -24,10 +24,12 @@ ONE = abstract_mesh(1)
 
 
 class StoredBlocks(NamedTuple):
-    """layers: of each layer its forms, by the name of the leaf. ends: those of embedding and head."""
+    """layers: of each layer its forms, by the name of the leaf. ends: those of embedding and head. cut: those whose
+    blocks end within a device's share."""
 
     layers: list[Forms]
     ends: Forms
+    cut: Forms
 
     def apart(self, model: ModelConfig) -> tuple[ModelConfig, Packing]:
         """The model with a stack for each kind of layers and forms of their matrices, and the forms by path."""
@@ -57,9 +59,8 @@ class StoredBlocks(NamedTuple):
             return {leaf: form for leaf, form in found.items() if isinstance(form, BlockForm | tuple)}
 
         layers = zip(apart.layer_stacks, self.layers, strict=True)
-        return StoredBlocks(
-            [kept(f"layers/{apart.stacks[stack].name}/", forms) for stack, forms in layers], kept("", self.ends)
-        )
+        own_layers = [kept(f"layers/{apart.stacks[stack].name}/", forms) for stack, forms in layers]
+        return self._replace(layers=own_layers, ends=kept("", self.ends))
 
     def repeating(self, model: ModelConfig, platform: str) -> "StoredBlocks":
         """On a GPU whose steps would choose among the layers' forms, without those that are not alike in all layers of
@@ -70,7 +71,7 @@ class StoredBlocks(NamedTuple):
             {leaf: form for leaf, form in forms.items() if self._are_alike(model, stack, leaf)}
             for stack, forms in zip(model.layer_stacks, self.layers, strict=True)
         ]
-        return StoredBlocks(alike, self.ends)
+        return self._replace(layers=alike)
 
     def names_without(self, kept: "StoredBlocks") -> str:
         """Of the forms of matrices that are not among those that are kept."""
@@ -85,7 +86,7 @@ class StoredBlocks(NamedTuple):
 def stored_blocks(
     source: ModelSource, num_devices: int, on_device: Callable[[BlockForm, int], BlockForm]
 ) -> StoredBlocks | None:
-    """Those of the file, in the form that devices have of each; None where no matrix can stay packed."""
+    """Those of the file, in the form that devices have of each; None where it has none."""
     checkpoint, model = source.checkpoint, source.model
     if checkpoint is None or checkpoint.spelling not in ("hf", "gguf"):
         return None
@@ -95,4 +96,4 @@ def stored_blocks(
     rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
     arguments = rules, shapes, model.num_layers, num_devices, divided
     found = StoredBlocks(*stored_forms(checkpoint.file, *arguments, on_device=on_device))
-    return found if any(found.layers) or found.ends else None
+    return found if any(found.layers) or found.ends or found.cut else None
