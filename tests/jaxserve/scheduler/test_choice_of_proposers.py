@@ -87,7 +87,7 @@ def test_each_row_has_the_proposer_by_which_it_gains(acceptance, expected):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_regret_against_the_best_static_choice_is_small(seed):
-    """In 10 recorded mixtures of rows: at most 5 % on average; a choice that never tries loses more."""
+    """In 10 random mixtures of rows: at most 5 % on average; a choice that never tries loses more."""
     random, regrets, naive = np.random.default_rng(seed), list[float](), list[float]()
     for trace in range(10):
         acceptance = random.choice([0.0, 0.3, 0.6, 0.8, 0.95], (2, 4))
