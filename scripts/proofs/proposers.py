@@ -20,6 +20,7 @@ from scripts.proofs.helpers.draft_rows import table_of
 from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio, unsuited_speeds
 from scripts.proofs.helpers.stored_rows import ROOT, STORE, stored_row
 from scripts.proofs.parity import read_goldens
+from scripts.proofs.speculation import FEWER_LAYERS, ITSELF
 
 METHODS = ("medusa", "eagle3")
 SIZES = ["--num-tokens", "200000", "--dtype", "float32", "--max-num-seqs", "64"]
@@ -36,8 +37,14 @@ WAYS = {
     "EAGLE-3, preempted": Way({"num_pages": 120, "speculative_config": EAGLE}, num_prompts=40),
     "EAGLE-3, alone": Way({"speculative_config": EAGLE}, num_prompts=20, is_alone=True),
 }
-TIMED = {"Medusa heads": MEDUSA, "EAGLE-3, chains": EAGLE, "EAGLE-3, trees": EAGLE_TREE, "n-grams and EAGLE-3": AUTO}
-FEWER_LAYERS = {"method": "layer_skip", "skip_layers": (12, 18), "num_speculative_tokens": 3}
+TIMED = {
+    "Medusa heads": MEDUSA,
+    "EAGLE-3, chains": EAGLE,
+    "EAGLE-3, trees": EAGLE_TREE,
+    "n-grams and EAGLE-3": AUTO,
+    "the model drafts for itself": ITSELF,
+    "without two layers": FEWER_LAYERS,
+}
 DRAWN = {
     "without two layers, matched": FEWER_LAYERS,
     "without two layers, rejection sampling": FEWER_LAYERS | {"acceptance": "rejection"},
