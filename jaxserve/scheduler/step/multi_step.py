@@ -61,16 +61,21 @@ def plan_rounds(
     max_tokens = np.ones(len(slot_table.is_running), np.int32)
     tokens_a_round = 1 if drafts is None else 1 + drafts.max_drafts
     starts = slot_table.num_scheduled[decodes]
-    needed = np.minimum(slot_table.max_computed, slot_table.span_end)[decodes] - starts
+    max_computed = slot_table.max_computed[decodes]
+    needed = np.minimum(max_computed, slot_table.span_end[decodes]) - starts
     if max_rounds > 1:
         needed[draws_late] = 1
     num_idle = num_available_pages(state, rows)
     room = slot_table.first_pages[:, decodes] + slot_table.table_widths
+    # Before this step is committed a row also takes pages for the next one, of forced tokens a chunk.
+    next_tokens = np.where(slot_table.has_grammar[decodes], state.limits.max_chunk_tokens, 1)
     for num_rounds in range(max_rounds, 0, -1):
         counts = np.minimum(needed, num_rounds * tokens_a_round)
         end_pages = groups.end_page(starts + counts)
         missing = np.maximum(end_pages - slot_table.end_page[decodes], 0)
-        if missing.sum() * groups.num_groups <= num_idle and (end_pages <= room).all():
+        next_ends = np.minimum(starts + counts + next_tokens, max_computed)
+        fits = (groups.end_page(np.maximum(starts + counts, next_ends)) <= room).all()
+        if missing.sum() * groups.num_groups <= num_idle and fits:
             for i in np.flatnonzero(missing).tolist():
                 extend_table(state, int(decodes[i]), int(end_pages[i]))
             max_tokens[decodes] = counts

@@ -92,9 +92,14 @@ def test_the_fuzz_finds_tables_without_pages_that_rows_see_whose_drafts_are_reje
         fuzz("drafts, windows", seed=0, **QUIET).check_outputs()
 
 
-def fuzz_long_rows():
+def fuzz_long_rows(pool="drafts, long rows, ample windows"):
     """With more drafts in flight than a step computes tokens."""
-    fuzz("drafts, long rows, windows", seed=0, **QUIET | {"longest": 100}).check_outputs()
+    fuzz(pool, seed=0, **QUIET | {"longest": 100}).check_outputs()
+
+
+def test_steps_of_many_drafts_leave_pages_for_the_next_step():
+    """While chunks, after which the size of tables goes, are shorter."""
+    fuzz_long_rows("drafts, short chunks, ample windows")
 
 
 def test_tables_of_windows_hold_rows_with_any_drafts_in_flight():

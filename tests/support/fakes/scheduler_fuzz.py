@@ -98,11 +98,18 @@ POOLS = {
         "sinks_and_window": (4, 27),
         "has_grammars": True,
     },
-    "drafts, long rows, windows": {
+    "drafts, long rows, ample windows": {
         "windows": (3, None),
         "num_pages": 600,
         "page_size": 1,
         "max_model_len": 200,
+        "max_drafts": 5,
+    },
+    "drafts, short chunks, ample windows": {
+        "windows": (8, None),
+        "num_pages": 400,
+        "max_model_len": 200,
+        "max_chunk_tokens": 7,
         "max_drafts": 5,
     },
 }
