@@ -16,6 +16,8 @@ DENSE = frozenset({"F64", "F32", "F16", "BF16"})
 """Types of numbers that are read as they are."""
 Forms = dict[str, "BlockForm | tuple[BlockForm, ...]"]
 """By the name of the leaf ("qkv", "embed"); several: of the parts of its rows, in order."""
+Cut = tuple[str, str]
+"""A leaf, and the name of a form whose blocks devices would have in parts."""
 
 
 def stored_forms(
@@ -27,14 +29,14 @@ def stored_forms(
     divided: Collection[str],
     *,
     on_device: Callable[["BlockForm", int], "BlockForm"],
-) -> tuple[list[Forms], Forms, Forms]:
-    """(of each layer, of the matrices outside the layers, of those that are cut); other matrices cannot stay packed.
+) -> tuple[list[Forms], Forms, set[Cut]]:
+    """(of each layer, of the matrices outside the layers, what is cut); other matrices cannot stay packed.
 
     These are dense in the file, or a gate and its other half in different forms or orders. Cut are those of the leaves
     `divided`, whose inputs are divided over `num_shards` devices, if a device's share ends within a block. shapes: of
     the leaves. on_device: the form in which devices have blocks of a file's form, by it and by a row's inputs.
     """
-    cut: Forms = {}
+    cut = set[Cut]()
     found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None, bytes]]] = defaultdict(list)
     for name, info in file.tensors.items():
         matches = [(rule, layer) for rule in rules if (layer := rule.match(name)) is not None]
@@ -46,7 +48,8 @@ def stored_forms(
         stored, order = file.form_of(name) if isinstance(file, PackedFile) else None, b""
         form = None if stored is None else on_device(stored, info.shape[1])
         if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
-            cut[leaf], form = form, None
+            cut.add((leaf, form.name))
+            form = None
         if form is not None and form.has_order:
             # Embeddings are looked up by rows, of inputs in order.
             form, order = form if rule.is_stacked else None, _order_of(file, name)
@@ -67,14 +70,15 @@ def stored_forms(
 
 
 def types_without_a_form(file: TensorFile) -> list[str]:
-    """Names of the types in which the file has matrices that are coded, and that no device keeps as they are: IQ4_XS,
-    Q2_K, NVFP4, …"""
+    """Names of the types in which the file has coded matrices, none of which a device keeps as it is: IQ4_XS, Q2_K,
+    NVFP4, …"""
     if not isinstance(file, PackedFile):
         return []
     coded = {name: info.dtype for name, info in file.tensors.items() if len(info.shape) == 2 and 0 not in info.shape}
     coded = {name: kind for name, kind in coded.items() if kind not in INTEGER_DTYPES and kind not in DENSE}
     rows = {name for name in coded if isinstance(file, QuantizedFile) and file.row_scheme_of(name) is not None}
-    return sorted({kind for name, kind in coded.items() if name not in rows and file.form_of(name) is None})
+    kept = {kind for name, kind in coded.items() if name in rows or file.form_of(name) is not None}
+    return sorted(set(coded.values()) - kept)
 
 
 def _order_of(file: TensorFile, name: str) -> bytes:

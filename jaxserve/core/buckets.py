@@ -18,8 +18,8 @@ class Bucket:
 
     T == S means decode only: one token per row, in up to `max_rounds` rounds. max_drafts: draft tokens that a row of a
     verify bucket computes after its own token in each of its rounds, T == S · (1 + max_drafts); 0 in other buckets.
-    most_rounds: forward passes of one step, if all its rows decode. most_row_drafts: of a row in a round of any bucket
-    of the engine.
+    most_rounds: forward passes of one step, if all its rows decode. most_row_drafts: the most drafts that a row may
+    have in one round, in any bucket of the engine: they may be in flight when a step of this bucket is planned.
     """
 
     num_tokens: int
@@ -59,8 +59,8 @@ class Bucket:
 
     @property
     def max_row_span(self) -> int:
-        """Positions of a row from the least on at which its step may begin, to its end: before they are verified, it is
-        not known how many drafts of the step before count."""
+        """Positions of a row from the least at which its step may begin to its end: how many drafts of the step before
+        count is not known until they are verified."""
         drafted = self.most_rounds * (1 + self.most_row_drafts) if self.most_row_drafts else 0
         return self.max_row_tokens + max(self.max_row_tokens, drafted)
 
@@ -68,7 +68,8 @@ class Bucket:
         """The name of its program, which depends on all of this."""
         kind = "decode" if self.is_decode else "verify" if self.is_verify else "mixed"
         rounds = f", rounds={self.max_rounds}" if self.only_decodes and self.max_rounds != MAX_ROUNDS else ""
-        return f"{kind}[tokens={self.num_tokens}, rows={self.num_rows}, page_columns={self.num_columns}{rounds}]"
+        span = f", row_span={self.max_row_span}" if self.most_row_drafts else ""  # in it go tables of windowed groups
+        return f"{kind}[tokens={self.num_tokens}, rows={self.num_rows}, page_columns={self.num_columns}{rounds}{span}]"
 
 
 @dataclass(frozen=True, slots=True)

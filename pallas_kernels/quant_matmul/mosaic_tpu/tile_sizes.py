@@ -27,7 +27,7 @@ def tile_sizes(form: BlockForm, num_rows: int, num_outputs: int, num_inputs: int
     """itemsize: of activations. The last tile of outputs may reach past their end."""
     code_bytes = num_inputs * sum(plane.bits for plane in form.planes) // 8
     sizes = range(MAX_OUTPUTS, 0, -NUM_LANES)
-    past_end = -num_outputs % NUM_LANES
+    past_end = -num_outputs % NUM_LANES  # no tiles pad outputs to more than whole lanes
     fits = (size for size in sizes if -num_outputs % size == past_end and size * code_bytes <= TILE_BYTES)
     most = max(ROW_TILE, min(MAX_ROWS, MAX_ROW_BYTES // (num_inputs * itemsize)) // ROW_TILE * ROW_TILE)
     num_tiles = -(-num_rows // most)

@@ -23,7 +23,7 @@ CALIBRATION_CHARS = 200_000
 """Of the end: more than the 128 pieces of 256 tokens that `jaxserve quantize` reads."""
 CALIBRATED = ("gptq-", "awq-", "nf4")
 SMOOTHED, NEAREST = ", smoothed", ", nearest codes"
-"""After the name of a scheme: with a text where others have none, and the other way round."""
+"""After the name of a scheme: calibrated with a text that it does not need; without the text that it has otherwise."""
 
 
 def quality(name: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "tensor-parallel": {"is_parallel": True},
 }
 MOST_BYTES = 1.02
-"""Of the weights on the devices, over those of the file."""
+"""Of the weights on all devices, over those of the file. Devices that share a KV head each have its weights."""
 
 SMOOTH_W8A8, NEAREST_NF4 = f"w8a8{SMOOTHED}", f"nf4{NEAREST}"
 MOST_PERPLEXITY = {"int8": 1.005, "q8_0": 1.005} | dict.fromkeys(("w8a8", SMOOTH_W8A8, "fp8"), 1.02)

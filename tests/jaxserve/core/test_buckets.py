@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jaxserve.core.buckets import MAX_HEADS, SPARED_TOKENS, Bucket, make_buckets, read_buckets, with_verify
+from jaxserve.core.buckets import MAX_HEADS, SPARED_TOKENS, Bucket, make_buckets, read_buckets, with_rounds, with_verify
 from jaxserve.core.errors import ConfigError
 
 
@@ -100,3 +100,13 @@ def test_verify_buckets_of_every_width_that_has_room(max_rows, max_drafts, max_c
 
 def test_no_verify_bucket_holds_more_columns_than_were_compiled():
     assert with_verify(make_buckets(8, 64, 10), 7).fit_verify(1, 11) == []
+
+
+def test_programs_whose_tables_have_other_widths_have_other_names():
+    """Those of mixed buckets, too: drafts may be in flight when a chunk is planned."""
+    plain = make_buckets(8, 64, 20)
+    engines = [plain, *(with_rounds(with_verify(plain, drafts), rounds) for drafts in (2, 5) for rounds in (1, 16))]
+    for of_kind in (lambda buckets: buckets.decode, lambda buckets: buckets.mixed):
+        spans = {(str(bucket), bucket.max_row_span) for buckets in engines for bucket in of_kind(buckets)}
+        assert len({name for name, _ in spans}) == len(spans)
+        assert len({span for _, span in spans}) > 2

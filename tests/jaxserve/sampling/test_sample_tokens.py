@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxserve.sampling.logit_processors import _bits_at_once, _bits_in_parts
 from jaxserve.sampling.probabilities import draw_index
 from jaxserve.sampling.sample_tokens import draw_tokens, is_bad, sample_tokens
 from jaxserve.sampling.slot_state import init_slot_state
@@ -111,3 +112,11 @@ def test_rows_without_a_law_are_flagged_and_still_give_an_id(width):
         assert ((tokens >= 0) & (tokens < width)).all()
         assert tokens[5] == width - 1
     assert jax.jit(is_bad)(z).tolist() == [False, True, True, True, True, False]
+
+
+def test_bits_in_parts_are_those_at_once():
+    """TPUs have the parts."""
+    words = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (3, 5), np.uint32))
+    at_once, in_parts = (np.asarray(bits(words)) & 1 for bits in (_bits_at_once, _bits_in_parts))
+    np.testing.assert_array_equal(in_parts, at_once)
+    assert 0.3 < at_once.mean() < 0.7

@@ -18,7 +18,7 @@ from pallas_kernels.qtensor import SCHEMES, QTensor, Scheme
 from pallas_kernels.quant_matmul.api import quant_matmul
 from tests.pallas_kernels.matmul.matmul_checks import BOUNDS, errors
 
-GOLDENS = dict(np.load(Path("tests/goldens/qwix.npz")))
+GOLDENS = dict(np.load(Path(__file__).parents[2] / "goldens" / "qwix.npz"))
 FP8_WEIGHTS = Scheme("fp8 weights", False, "float8_e4m3fn")
 INT4 = int_form(4, 64, "float32", False)
 FORMS = {"int4": (INT4, 8), "nf4": (Nf4Form().block_form(), 0)}

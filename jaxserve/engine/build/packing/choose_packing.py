@@ -24,8 +24,8 @@ NO_FORM = "it has no packed form"
 UNREPEATED = "differ from layer to layer in no repeating order, so that a GPU's host would choose among them"
 
 
-class Other(NamedTuple):
-    """What never stays packed: the name of its form or type, the leaf or type to which this applies, and why."""
+class NeverPacked(NamedTuple):
+    """The name of a form or type, the leaf or type that is decoded, and why."""
 
     form: str
     where: str
@@ -56,14 +56,15 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     if may_code_inputs and (packing := fp8_packing(device, num_devices, source.model)) is not None:
         return replace(source, packing=packing)
     found = stored_blocks(source, num_devices, form_on(device))
-    others = [Other(name, name, NO_FORM) for name in types_without_a_form(file)]
+    others = [NeverPacked(name, name, NO_FORM) for name in types_without_a_form(file)]
     if found is None:
         return _without(config, source, others)
     of_a_device = f"a device's share, 1 of {num_devices}, ends within a block of inputs"
-    others += [Other(Packing(own=(item,)).name, item[0], of_a_device) for item in found.cut.items()]
+    others += [NeverPacked(form, leaf, of_a_device) for leaf, form in sorted(found.cut)]
     if not any(found.layers) and not found.ends:
         return _without(config, source, others)
-    return _naming(others, _with_blocks(config, source, device, dtype, found))
+    packed = _with_blocks(config, source, device, dtype, found)
+    return packed if _decodes_by_choice(asked, device) else _naming(others, packed)
 
 
 def _with_blocks(
@@ -71,7 +72,7 @@ def _with_blocks(
 ) -> ModelSource:
     asked, num_devices = config.quantization, config.tensor_parallel_size
     model, packing = found.apart(source.model)
-    if asked == "auto" and device.platform == "cpu":
+    if _decodes_by_choice(asked, device):
         return replace(source, packing=Packing(decoded=packing.name))
     try:
         kept = kept_on(device, num_devices, dtype, model, packing)
@@ -84,6 +85,11 @@ def _with_blocks(
             f"Leave it out, or name a scheme ({', '.join(SCHEMES)})",
             "quantization",
         ) from reason
+
+
+def _decodes_by_choice(asked: str, device: DeviceKind | jax.Device) -> bool:
+    """Whether all blocks are decoded, since a CPU is faster so."""
+    return asked == "auto" and device.platform == "cpu"
 
 
 def _with_kept(
@@ -106,7 +112,7 @@ def _with_kept(
     return replace(source, model=model, packing=packing)
 
 
-def _naming(others: Sequence[Other], source: ModelSource) -> ModelSource:
+def _naming(others: Sequence[NeverPacked], source: ModelSource) -> ModelSource:
     """The same, whose packing also names what never stays packed."""
     if not others:
         return source
@@ -116,7 +122,7 @@ def _naming(others: Sequence[Other], source: ModelSource) -> ModelSource:
     return replace(source, packing=replace(source.packing, decoded=decoded, reasons=reasons))
 
 
-def _without(config: EngineConfig, source: ModelSource, others: Sequence[Other] = ()) -> ModelSource:
+def _without(config: EngineConfig, source: ModelSource, others: Sequence[NeverPacked] = ()) -> ModelSource:
     if config.quantization == "packed":
         found = "".join(f" ({other.where}: {other.reason})" for other in others)
         raise ConfigError(

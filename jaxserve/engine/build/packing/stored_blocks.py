@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from checkpoints.mapping.stored_forms import Forms, stored_forms
+from checkpoints.mapping.stored_forms import Cut, Forms, stored_forms
 from checkpoints.mapping.trees import matrices
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.engine.build.model_source import ModelSource
@@ -24,12 +24,12 @@ ONE = abstract_mesh(1)
 
 
 class StoredBlocks(NamedTuple):
-    """layers: of each layer its forms, by the name of the leaf. ends: those of embedding and head. cut: those whose
-    blocks end within a device's share."""
+    """layers: of each layer its forms, by the name of the leaf. ends: those of embedding and head. cut: leaves, and
+    forms whose blocks do not end where devices' shares of these do."""
 
     layers: list[Forms]
     ends: Forms
-    cut: Forms
+    cut: set[Cut]
 
     def apart(self, model: ModelConfig) -> tuple[ModelConfig, Packing]:
         """The model with a stack for each kind of layers and forms of their matrices, and the forms by path."""
