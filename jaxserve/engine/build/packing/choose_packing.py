@@ -63,33 +63,27 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     others += [NeverPacked(form, leaf, of_a_device) for leaf, form in sorted(found.cut)]
     if not any(found.layers) and not found.ends:
         return _without(config, source, others)
-    packed = _with_blocks(config, source, device, dtype, found)
-    return packed if _decodes_by_choice(asked, device) else _naming(others, packed)
+    if asked == "auto" and device.platform == "cpu":
+        return replace(source, packing=Packing(decoded=found.apart(source.model)[1].name))
+    return _naming(others, _with_blocks(config, source, device, dtype, found))
 
 
 def _with_blocks(
     config: EngineConfig, source: ModelSource, device: DeviceKind | jax.Device, dtype: Any, found: StoredBlocks
 ) -> ModelSource:
-    asked, num_devices = config.quantization, config.tensor_parallel_size
+    """Those that stay packed on such devices, the others decoded. Raises ConfigError where none does that must."""
     model, packing = found.apart(source.model)
-    if _decodes_by_choice(asked, device):
-        return replace(source, packing=Packing(decoded=packing.name))
     try:
-        kept = kept_on(device, num_devices, dtype, model, packing)
+        kept = kept_on(device, config.tensor_parallel_size, dtype, model, packing)
         return _with_kept(source, device, found, found.kept(model, kept), kept.reasons)
     except NothingKept as reason:
-        if asked == "auto":
+        if config.quantization == "auto":
             return replace(source, packing=Packing(decoded=packing.name, reasons=(("all", str(reason)),)))
         raise ConfigError(
             f"quantization='packed' cannot keep the blocks of {config.model} ({packing.name}): {reason}. "
             f"Leave it out, or name a scheme ({', '.join(SCHEMES)})",
             "quantization",
         ) from reason
-
-
-def _decodes_by_choice(asked: str, device: DeviceKind | jax.Device) -> bool:
-    """Whether all blocks are decoded, since a CPU is faster so."""
-    return asked == "auto" and device.platform == "cpu"
 
 
 def _with_kept(
