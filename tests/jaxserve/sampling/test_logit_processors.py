@@ -51,9 +51,9 @@ def test_rows_that_want_nothing_pass_bit_for_bit_among_rows_that_want_all(slots)
     assert (processed[1] != logits[1]).any()
 
 
-@pytest.mark.parametrize("platform", ["default", "cuda"])
+@pytest.mark.parametrize("platform", ["default", "cuda", "tpu"])
 def test_a_mask_leaves_only_its_tokens(slots, monkeypatch, platform):
-    monkeypatch.setattr(lax, "platform_dependent", lambda x, **ways: ways[platform](x))
+    monkeypatch.setattr(lax, "platform_dependent", lambda x, **ways: ways.get(platform, ways["default"])(x))
     compiled = jax.jit(partial(process_logits))  # not what other tests compiled
     processed = np.asarray(compiled(jnp.asarray(LOGITS), make_batch([{"mask_row": 3}, {}, {}, {}]), POSITIONS, slots))
     assert np.flatnonzero(processed[0] > -np.inf).tolist() == [0, 31, 32, 69]
