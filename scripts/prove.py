@@ -20,7 +20,7 @@ PROOFS = ROOT / "scripts" / "proofs"
 REPORTS = ROOT / "docs" / "proofs"
 FOLDERS = {
     **dict.fromkeys(("aot", "kernels", "kernels_gpu", "packed_products"), "kernels"),
-    **dict.fromkeys(("drafts_alone", "proposers", "speculation"), "drafts"),
+    **dict.fromkeys(("draft_laws", "drafts_alone", "proposers", "speculation"), "drafts"),
 }
 """Of pages, by proof; others are in none."""
 FOLDER_PROOF = "proof"  # the module of a proof that has a folder, and the folder's name

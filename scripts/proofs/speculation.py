@@ -16,26 +16,21 @@ import argparse
 import json
 import sys
 
-from scripts.proofs.helpers.draft_equality import SMOLLM, Way, compare
+from scripts.proofs.helpers.draft_configs import FEWER_LAYERS, ITSELF, NGRAM_TREES, SMOLLM, SUFFIXES
+from scripts.proofs.helpers.draft_equality import Way, compare
 from scripts.proofs.helpers.draft_rows import table_of
 from scripts.proofs.helpers.draft_speeds import speeds
 from scripts.proofs.helpers.stored_rows import stored_row
 
-TREES = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 1, "prompt_lookup_branches": 3}
-SUFFIXES = {"method": "suffix", "num_speculative_tokens": 8}
-ITSELF = {"method": "draft_model", "model": SMOLLM, "num_speculative_tokens": 4}
-FEWER_LAYERS = {"method": "layer_skip", "skip_layers": (12, 18), "num_speculative_tokens": 4}
 PENALTIES = {"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.3}
 WAYS = {
     "batch of 16": Way(),
-    "trees of three branches": Way({"speculative_config": TREES}),
+    "trees of three branches": Way({"speculative_config": NGRAM_TREES}),
     "suffixes, in earlier outputs too": Way({"speculative_config": SUFFIXES}),
     "the model drafts for itself": Way({"speculative_config": ITSELF}),
     "without two layers": Way({"speculative_config": FEWER_LAYERS}),
-    "alone": Way(num_prompts=20, is_alone=True),
     "chunks of 7": Way({"max_chunk_tokens": 7}),
     "prefix of 100 tokens in all prompts": Way(shared_len=100),
-    "preempted": Way({"num_pages": 120}),
     "every third aborted": Way(ends_early=True),
     "penalties": Way(params=PENALTIES),
     "n = 4": Way(params={"n": 4}, num_prompts=20),
@@ -45,7 +40,6 @@ WAYS = {
 }
 WITNESSES = {
     "prefix of 100 tokens in all prompts": "cached tokens",
-    "preempted": "preemptions",
     "every third aborted": "aborted",
 }
 """Columns that must not be 0: what the row is about has happened."""
@@ -56,7 +50,7 @@ def main(argv: list[str]) -> str:
     parser.add_argument("--row", metavar="NAME", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.row:
-        print(json.dumps(speeds(SMOLLM) if args.row == "speeds" else compare(WAYS[args.row])))
+        print(json.dumps(speeds(SMOLLM) if args.row == "speeds" else compare("speculation", WAYS[args.row])))
         return ""
     lines, bad = table_of("speculation", WAYS, WITNESSES)
     lines += ["", "| speed, bfloat16 | measured | bound |", "|---|---|---|"]

@@ -9,7 +9,7 @@ NUM_TOKENS = 64
 
 class Counts(NamedTuple):
     """tokens_a_pass: by the lengths of texts. agreement: of this and of what the engine's counts of acceptance by
-    position predict, the smaller over the larger one."""
+    position predict, the smaller over the larger one; passes without a draft advance a text by one token."""
 
     tokens_a_pass: float
     agreement: float
@@ -33,5 +33,5 @@ def drafts_of(llm, prompts: list[list[int]]) -> Counts:
         if record.drafts is not None:
             counts.observe(record.drafts)
     found = num_tokens / sum(passes)
-    predicted = 1 + sum(counts.accepted_by_position.values()) / counts.num_drafts
+    predicted = 1 + sum(counts.accepted_by_position.values()) / sum(passes)
     return Counts(found, min(found, predicted) / max(found, predicted))

@@ -1,17 +1,18 @@
 """Ways of running an engine, and whether its drafts change the texts there."""
 
+import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
+from scripts.proofs.helpers.draft_configs import NGRAMS, SMOLLM
 from scripts.proofs.helpers.draw_ties import TieCheck
+from scripts.proofs.helpers.stored_rows import stored
 from scripts.proofs.parity import read_goldens
 
 NUM_TOKENS = 64
-SMOLLM = "smollm2-135m-instruct"
-DRAFTS = {"method": "ngram", "num_speculative_tokens": 4}
 COMMON = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 16, "max_num_batched_tokens": 512}
 SAMPLERS = {"greedy": {"temperature": 0.0}, "temperature 0.8": {"temperature": 0.8}}
 
@@ -44,20 +45,20 @@ class Way:
         return [prompt * max(-(-self.prompt_len // len(prompt)), 1) for prompt in prompts]
 
 
-def compare(way: Way) -> list[dict]:
-    """Texts of one way with drafts and without, by sampler."""
+def compare(proof: str, way: Way) -> list[dict]:
+    """Texts of one way with drafts, n-grams unless it says others, and without, by sampler. proof: stores those
+    without, which several ways may have in common."""
     from jaxserve import LLM
     from tests.support.drafting import always, counted
 
     prompts = way.prompts()
-    options = COMMON | {"speculative_config": DRAFTS} | way.options
-    plain, drafting = LLM(way.model, **options | {"speculative_config": None}), always(LLM(way.model, **options))
+    drafting = always(LLM(way.model, **COMMON | {"speculative_config": NGRAMS} | way.options))
     penalties = {name: value for name, value in way.params.items() if name != "n"}
     check, rows = TieCheck(way.model, penalties, **COMMON), list[dict]()
     for name, sampler in SAMPLERS.items():
         started, num_preemptions = time.monotonic(), drafting.stats.num_preemptions
         num_cached = drafting.stats.num_cached_tokens
-        expected = _texts(plain, way, prompts, sampler)
+        expected = _without_drafts(proof, way, sampler)
         with counted(drafting) as seen:
             found = _texts(drafting, way, prompts, sampler)
         different = [i for i in range(len(prompts)) if not _are_equal(way, found[i], expected[i])]
@@ -81,6 +82,14 @@ def compare(way: Way) -> list[dict]:
             }
         )
     return rows
+
+
+def _without_drafts(proof: str, way: Way, sampler: dict) -> Texts:
+    from jaxserve import LLM
+
+    own = replace(way, options={name: of for name, of in way.options.items() if name != "speculative_config"})
+    name = f"without drafts: {json.dumps(asdict(own) | sampler)}"
+    return stored(proof, name, lambda: _texts(LLM(way.model, **COMMON | own.options), way, way.prompts(), sampler))
 
 
 def _texts(llm, way: Way, prompts: list[list[int]], sampler: dict) -> Texts:

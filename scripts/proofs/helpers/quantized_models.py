@@ -14,7 +14,7 @@ from pydoc_data.topics import topics
 from typing import Any
 
 from checkpoints.quantized.forms.form_names import GGUF_NAMES
-from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.process_memory import anonymous_bytes
 from scripts.proofs.helpers.stored_rows import ROOT, STORE, state_of_sources
 

@@ -35,12 +35,16 @@ def stored_row(proof: str, row: str, num_devices: int = 1) -> list:
 def stored(proof: str, row: str, compute: Callable[[], Any], *, with_tests: bool = False) -> Any:
     """JSON, as `stored_row`."""
     file = STORE / f"{proof}-{state_of_sources(proof, with_tests=with_tests)}.json"
-    rows = json.loads(file.read_text()) if file.exists() else {}
-    if row not in rows:
-        rows[row] = compute()
+    if row not in (rows := _read(file)):
+        value = compute()
+        rows = _read(file) | {row: value}  # the computation may have stored rows of its own
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(rows))
     return rows[row]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text()) if file.exists() else {}
 
 
 def in_process(proof: str, row: str, num_devices: int = 1) -> list:

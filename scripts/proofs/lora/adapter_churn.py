@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve import LoRARequest
-from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.laws import Law
 from scripts.proofs.helpers.stored_rows import STORE
 from scripts.proofs.lora.proof_sizes import Sizes

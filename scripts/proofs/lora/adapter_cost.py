@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve import LoRARequest
-from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.laws import Law
 from scripts.proofs.lora.proof_sizes import Sizes
 from tests.support.adapters.random_adapters import write_random_adapter

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxserve import LoRARequest
-from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.laws import Law
 from scripts.proofs.lora.proof_sizes import Sizes
 from tests.support.adapters.random_adapters import tiny, write_random_adapter

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxserve import LoRARequest
-from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.parity import read_goldens
 from tests.support.adapters.random_adapters import ALL, write_random_adapter
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve import LoRARequest
-from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.laws import Law
 from scripts.proofs.lora.adapter_set import RANKS, with_prompts, write_adapters
 from scripts.proofs.lora.merged_equality import compare, control

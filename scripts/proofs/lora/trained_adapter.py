@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxserve import LoRARequest
-from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.laws import Law
 from scripts.proofs.helpers.stored_rows import ROOT
 from scripts.proofs.lora.merged_equality import compare

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from scripts.proofs import parity
-from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio
 from scripts.proofs.helpers.quantized_models import NEAREST, SMOOTHED, file_bytes, grown_bytes, quality
 from scripts.proofs.helpers.stored_rows import stored_row

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.quantized_models import quantized
 from scripts.proofs.parity import read_goldens
 

@@ -1,0 +1,26 @@
+"""Ways to draft for SmolLM2, as options of an engine. Medusa heads and the EAGLE-3 draft are those that `scripts/prove
+proposers` trains and keeps in .cache/proofs."""
+
+from scripts.proofs.helpers.stored_rows import STORE
+
+SMOLLM = "smollm2-135m-instruct"
+NGRAMS = {"method": "ngram", "num_speculative_tokens": 4}
+NGRAM_TREES = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 1, "prompt_lookup_branches": 3}
+SUFFIXES = {"method": "suffix", "num_speculative_tokens": 8}
+ITSELF = {"method": "draft_model", "model": SMOLLM, "num_speculative_tokens": 4}
+FEWER_LAYERS = {"method": "layer_skip", "skip_layers": (12, 18), "num_speculative_tokens": 4}
+MEDUSA = {"method": "medusa", "model": str(STORE / "medusa"), "num_speculative_tokens": 8}
+EAGLE = {"method": "eagle3", "model": str(STORE / "eagle3"), "num_speculative_tokens": 4}
+EAGLE_TREES = EAGLE | {"num_speculative_tokens": 8, "eagle_topk": 3}
+NGRAMS_AND_EAGLE = EAGLE | {"method": "auto", "learned": "eagle3"}
+CONFIGS = {
+    "n-grams": NGRAMS,
+    "trees of three branches": NGRAM_TREES,
+    "suffixes, in earlier outputs too": SUFFIXES,
+    "the model drafts for itself": ITSELF,
+    "without two layers": FEWER_LAYERS,
+    "Medusa heads": MEDUSA,
+    "EAGLE-3, chains": EAGLE,
+    "EAGLE-3, trees": EAGLE_TREES,
+    "n-grams and EAGLE-3, in turns": NGRAMS_AND_EAGLE,
+}
