@@ -17,13 +17,13 @@ from jaxserve.bench.offline.workload import Workload
 from jaxserve.bench.profile.profiler_trace import read_profiler_trace
 from jaxserve.bench.profile.traced_batch import batch_under_way, device_trace, times_of_programs
 from jaxserve.engine.loop.step_stats import StepLog
-from jaxserve.runner.programs.programs import step_name
 
 if TYPE_CHECKING:
     from jaxserve.engine.llm import LLM
 
 DRAFTING = frozenset(("draft", "propose"))  # scopes in which proposers work, with all that is inside
-ENOUGH_STEPS, MOST_STEPS = 16, 256  # traced ones, with drafts and altogether: of long passes a trace would be too large
+ENOUGH_ROUNDS, MOST_ROUNDS = 64, 512
+"""After so many rounds with drafts, or altogether, a trace ends: one of SmolLM2 has 0.2 MB a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +64,16 @@ def trace_drafting(llm: "LLM", workload: Workload) -> float | None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         with batch_under_way(llm, workload.prompts, workload.params(), log), device_trace(folder):
-            while outputs.has_work and len(log.records) < MOST_STEPS and _num_verified(log) < ENOUGH_STEPS:
+            while outputs.has_work and not _is_enough(log):
                 outputs.step()
             llm.parts.runner.wait()  # a trace must hold the step that runs still
         programs = times_of_programs(llm, read_profiler_trace(folder, ()))
-    buckets = llm.parts.spec.buckets.verify
-    return drafting_of(programs, {step_name(b, has_adapters=False) for b in buckets})
+    return drafting_of(programs, {str(bucket) for bucket in llm.parts.spec.buckets.verify})
 
 
-def _num_verified(log: StepLog) -> int:
-    return sum(record.bucket.is_verify for record in log.records)
+def _is_enough(log: StepLog) -> bool:
+    num_verified = sum(record.num_rounds for record in log.records if record.bucket.is_verify)
+    return num_verified >= ENOUGH_ROUNDS or sum(record.num_rounds for record in log.records) >= MOST_ROUNDS
 
 
 def drafting_of(programs: list[dict[str, Any]], names: Collection[str]) -> float | None:
