@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def batch_under_way(
-    llm: "LLM", prompts: list[list[int]], params: SamplingParams | Sequence[SamplingParams], observer: Observer
+    llm: "LLM", prompts: Sequence[Any], params: SamplingParams | Sequence[SamplingParams], observer: Observer
 ) -> Generator[None]:
-    """Inside the context the engine has these requests, which the caller's steps advance; at its end, none of them."""
+    """Inside the context the engine has these requests, which the caller's steps advance; at its end, none of them.
+
+    prompts, params: as `LLM.generate` takes them.
+    """
     requests, states = llm.admit(read_prompts(prompts), params), list[RequestState]()
     outputs, engine = llm.output_processor, llm.parts.engine
     engine.observer = observer

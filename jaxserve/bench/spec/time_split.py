@@ -7,15 +7,15 @@ slows them down: so durations come from timed passes, and only the ratio of the 
     traced steps              | drafting | verification  |
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from jaxserve.bench.offline.workload import Workload
 from jaxserve.bench.profile.profiler_trace import read_profiler_trace
 from jaxserve.bench.profile.traced_batch import batch_under_way, device_trace, times_of_programs
+from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.loop.step_stats import StepLog
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def split_time(log: StepLog, wall_s: float, drafting: float | None) -> TimeSplit
     )
 
 
-def trace_drafting(llm: "LLM", workload: Workload) -> float | None:
+def trace_drafting(llm: "LLM", prompts: Sequence[Any], params: Sequence[SamplingParams]) -> float | None:
     """The share of drafting in the device's work in verify buckets, in traced steps of a batch; None: there was none.
 
     The rest of the batch is aborted.
@@ -63,7 +63,7 @@ def trace_drafting(llm: "LLM", workload: Workload) -> float | None:
     log, outputs = StepLog(), llm.output_processor
     with TemporaryDirectory() as name:
         folder = Path(name)
-        with batch_under_way(llm, workload.prompts, workload.params(), log), device_trace(folder):
+        with batch_under_way(llm, prompts, params, log), device_trace(folder):
             while outputs.has_work and not _is_enough(log):
                 outputs.step()
             llm.parts.runner.wait()  # a trace must hold the step that runs still

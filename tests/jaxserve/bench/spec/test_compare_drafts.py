@@ -1,37 +1,51 @@
 """What is reported of drafts is what came of the timed steps; drafting takes the time of what drafts."""
 
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import pytest
 
 from jaxserve.bench.lengths import LengthRange
-from jaxserve.bench.offline.workload import RandomWorkload
+from jaxserve.bench.offline.measure import Workloads
+from jaxserve.bench.offline.workload import FileWorkload, RandomWorkload, Workload
 from jaxserve.bench.profile.traced_batch import device_trace
 from jaxserve.bench.spec import time_split
 from jaxserve.bench.spec.compare_drafts import DraftResult, compare_drafts
+from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from jaxserve.core.step_outcome import DraftCounts
 from jaxserve.engine.llm import LLM
-from tests.support.drafting import always, watched
-from tests.support.golden_data import checkpoint
+from tests.support.drafting import always, counted, watched
+from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import tiny_engine
 
 NGRAM = SpeculativeConfig(method="ngram", num_speculative_tokens=3, prompt_lookup_min=1, prompt_lookup_max=3)
 ITSELF = SpeculativeConfig(method="draft_model", model=str(checkpoint("llama3")), num_speculative_tokens=3)
+SUFFIX = SpeculativeConfig(method="suffix", num_speculative_tokens=6, suffix_decoding_cached_tokens=512)
 REPEATS = 2
+RANDOM = RandomWorkload(6, LengthRange(8, 20), LengthRange(30, 40), 320, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled(Workload):
+    """One text that does not repeat itself."""
+
+    def params(self) -> list[SamplingParams]:
+        return [replace(params, temperature=1.5, seed=3) for params in Workload.params(self)]
 
 
 def drafting(config: SpeculativeConfig) -> LLM:
     return always(tiny_engine("llama3", speculative_config=config))
 
 
-@cache
-def compared(config: SpeculativeConfig) -> tuple[DraftResult, list[tuple[str, DraftCounts]], list[str]]:
+Compared = tuple[DraftResult, list[tuple[str, DraftCounts]], list[str]]
+
+
+def compare(config: SpeculativeConfig, workloads: Workloads) -> Compared:
     """The result, the drafts of each step with the part of the benchmark, and the parts that ran under the profiler."""
     llm, said, seen, traced = drafting(config), list[str](), list[tuple[str, DraftCounts]](), list[str]()
-    workloads = RandomWorkload(6, LengthRange(8, 20), LengthRange(30, 40), llm.parts.model.vocab_size, 0)
 
     @contextmanager
     def noted(folder):
@@ -48,6 +62,11 @@ def compared(config: SpeculativeConfig) -> tuple[DraftResult, list[tuple[str, Dr
         result = compare_drafts(llm, "tiny", workloads, REPEATS, said.append)
     assert said == ["tiny: warm-up", "tiny: timed pass 1 of 2", "tiny: timed pass 2 of 2", "tiny: traced steps"]
     return result, seen, traced
+
+
+@cache
+def compared(config: SpeculativeConfig) -> Compared:
+    return compare(config, RANDOM)
 
 
 @pytest.mark.parametrize("config", [NGRAM, ITSELF], ids=lambda config: config.method)
@@ -88,3 +107,19 @@ def test_no_timed_pass_runs_under_the_profiler_and_the_engine_is_left_as_it_was(
     assert traced == ["tiny: traced steps"]
     assert not llm.output_processor.has_work
     assert llm.parts.engine.observer is None
+
+
+def test_prompts_of_a_file_are_new_in_every_pass():
+    """No pass drafts from the answers that earlier ones gave to the same prompts, though outputs are kept."""
+    file = FileWorkload(Sampled([goldens("llama3")[0].prompt], [48]))
+    result, seen, _ = compare(SUFFIX, file)
+    accepted = {part: sum(int(c.num_accepted.sum()) for other, c in seen if other == part) for part, _ in seen}
+    assert len(accepted) == 2 + REPEATS
+    assert len(set(accepted.values())) == 1
+    assert result.num_accepted < 10 * REPEATS
+    again = {"prompt_token_ids": file.workload.prompts[0]}
+    llm = drafting(SUFFIX)
+    with counted(llm) as counts:
+        for _ in range(2):  # the control
+            llm.generate([again], file.workload.params(), use_tqdm=False)
+    assert np.sum(counts, axis=0)[1] > 30
