@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,14 +11,12 @@ from jaxserve.bench.lengths import LengthRange
 from jaxserve.bench.offline.workload import RandomWorkload, Workload
 from jaxserve.bench.profile.host_parts import PARTS, instrumented_engine
 from jaxserve.bench.profile.profiler_trace import read_profiler_trace
-from jaxserve.bench.profile.scopes import read_scopes
-from jaxserve.bench.profile.trace_times import device_times, host_times
+from jaxserve.bench.profile.trace_times import host_times
+from jaxserve.bench.profile.traced_batch import batch_under_way, device_trace, times_of_programs
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.engine.inputs.prompt import read_prompts
 from jaxserve.engine.loop.multi_step_budget import MultiStepBudget
 from jaxserve.engine.loop.step_stats import StepLog, StepReport
-from jaxserve.engine.outputs.request_state import RequestState
 
 if TYPE_CHECKING:
     from jaxserve.engine.llm import LLM
@@ -41,8 +39,6 @@ def record(llm: "LLM", options: ProfileOptions, folder: Path, on_progress: Calla
     Three passes: the first compiles, the second measures untraced steps, the third is traced. Times are in
     milliseconds unless the key has another unit.
     """
-    import jax
-
     check(llm, options)
     input_len, output_len = (LengthRange(n, n) for n in (options.input_len, options.num_steps))
     vocab_size = llm.parts.model.vocab_size
@@ -52,16 +48,12 @@ def record(llm: "LLM", options: ProfileOptions, folder: Path, on_progress: Calla
     on_progress("untraced pass")
     untraced = _steps(llm, workloads.of_pass(1), options)
     on_progress(f"traced pass: {options.num_steps} steps")
-    profiler: Any = jax.profiler
-    settings = profiler.ProfileOptions()
-    settings.python_tracer_level = 0  # an event per Python call would slow the host down many times
     with instrumented_engine(llm.parts.engine, _annotated_part):
-        traced = _steps(llm, workloads.of_pass(2), options, profiler.trace(str(folder), profiler_options=settings))
+        traced = _steps(llm, workloads.of_pass(2), options, device_trace(folder))
     on_progress("reading the trace")
     trace = read_profiler_trace(folder, PARTS)
-    programs = {name: read_scopes(e.as_text()) for name, e in llm.parts.runner.executables.items()}
     return {
-        "programs": device_times(trace, programs),
+        "programs": times_of_programs(llm, trace),
         "host_ms": host_times(trace),
         "steps": asdict(traced),
         "untraced_steps": asdict(untraced),
@@ -112,17 +104,16 @@ def _annotated_part(name: str, function: Callable[..., Any]) -> Callable[..., An
     return annotated(name, collect)
 
 
-def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any = None) -> StepReport:
+def _steps(
+    llm: "LLM", workload: Workload, options: ProfileOptions, traced: AbstractContextManager[Any] | None = None
+) -> StepReport:
     """Runs the first steps of a batch, each with one token per row, and aborts the rest of it."""
     params = replace(options.params, max_tokens=options.num_steps, ignore_eos=True)
-    requests = llm.admit(read_prompts(workload.prompts), params)
     outputs, engine, log = llm.output_processor, llm.parts.engine, StepLog()
-    engine.observer, budget, engine.multi_step = log, engine.multi_step, MultiStepBudget(1)
-    step, states = annotated("step", outputs.step), list[RequestState]()
+    step, budget = annotated("step", outputs.step), engine.multi_step
+    engine.multi_step = MultiStepBudget(1)
     try:
-        for request in requests:
-            states.append(outputs.add(request))
-        with traced or nullcontext():
+        with batch_under_way(llm, workload.prompts, params, log), traced or nullcontext():
             started_s = time.monotonic()
             for _ in range(options.num_steps):
                 if outputs.has_work:
@@ -130,6 +121,5 @@ def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any 
             ended_s = time.monotonic()
             llm.parts.runner.wait()  # a trace must hold the step that runs still
     finally:
-        engine.observer, engine.multi_step = None, budget
-        outputs.close(states)
+        engine.multi_step = budget
     return log.report(ended_s - started_s)

@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from jaxserve.bench.offline.measure import Workloads
 from jaxserve.bench.offline.workload import Workload
+from jaxserve.bench.spec.time_split import TimeSplit, split_time, trace_drafting
 from jaxserve.engine.loop.step_stats import StepLog
 from jaxserve.engine.serving.engine_metrics import DraftMetrics
 
@@ -21,8 +23,8 @@ class DraftResult:
     drafts and without. ratio: the median of the ratios of passes next to each other. tokens_a_pass: by which a row
     advances on average in a forward pass that has drafts of it. num_drafted, num_accepted: draft tokens. acceptance: of
     each position how often it was accepted, of the passes with drafts. drafting_share: of the tokens that were drawn in
-    such passes. verify_share: of the device's time, in buckets with drafts. host_share: of the time in which the host
-    did not wait.
+    such passes. time_split: None where no step with drafts could be traced. host_share: of the time in which the host
+    did not wait for the device.
     """
 
     name: str
@@ -35,14 +37,15 @@ class DraftResult:
     num_accepted: int
     acceptance: list[float]
     drafting_share: float
-    verify_share: float
+    time_split: TimeSplit | None
     host_share: float
 
 
 def compare_drafts(
     llm: "LLM", name: str, workloads: Workloads, repeats: int, on_progress: Callable[[str], None]
 ) -> DraftResult:
-    """Time `repeats` passes with drafts and as many without, alternately, after one of each.
+    """Time `repeats` passes with drafts and as many without, alternately, after one of each. Steps with drafts are
+    traced afterwards.
 
     The same engine does without drafts where requests say so; its weights and programs are the same then.
     """
@@ -58,12 +61,14 @@ def compare_drafts(
     llm.parts.engine.observer = None
     num_tokens = [workloads.of_pass(number).num_output_tokens for number in range(1, repeats + 1)]
     rates, plain = ([n / s for n, s in zip(num_tokens, times[1:], strict=True)] for times in (drafted_s, plain_s))
-    report = log.report(sum(drafted_s[1:]))
-    counts, verify_s = DraftMetrics(), 0.0
+    on_progress(f"{name}: traced steps")
+    llm.reset_prefix_cache()
+    last, wall_s = workloads.of_pass(repeats + 1), sum(drafted_s[1:])
+    drafting = trace_drafting(llm, _new_prompts(last), last.params())
+    counts = DraftMetrics()
     for record in log.records:
         if record.drafts is not None:
             counts.observe(record.drafts)
-            verify_s += record.moments.device_s
     num_passes = max(counts.num_drafts, 1)
     most = len(counts.accepted_by_position)
     return DraftResult(
@@ -77,16 +82,22 @@ def compare_drafts(
         num_accepted=counts.num_accepted,
         acceptance=[counts.accepted_by_position[place] / num_passes for place in range(most)],
         drafting_share=(counts.num_drafts + counts.num_accepted) / max(sum(num_tokens), 1),
-        verify_share=verify_s / max(report.device_s, 1e-9),
-        host_share=report.host_share,
+        time_split=split_time(log, wall_s, drafting),
+        host_share=log.report(wall_s).host_share,
     )
 
 
 def _seconds(llm: "LLM", workload: Workload, has_drafts: bool) -> float:
     llm.reset_prefix_cache()
-    params = [replace(param, speculation=has_drafts) for param in workload.params()]
+    prompts, params = _new_prompts(workload), [replace(param, speculation=has_drafts) for param in workload.params()]
     started_s = time.monotonic()
-    outputs = llm.generate(workload.prompts, params, use_tqdm=False)
+    outputs = llm.generate(prompts, params, use_tqdm=False)
     elapsed_s = time.monotonic() - started_s
     workload.check_complete(outputs)
     return elapsed_s
+
+
+def _new_prompts(workload: Workload) -> list[dict[str, Any]]:
+    """The prompts with a salt of their own: drafts come from no answer to the same prompts in an earlier pass."""
+    salt = uuid4().hex
+    return [{"prompt_token_ids": prompt, "cache_salt": salt} for prompt in workload.prompts]

@@ -23,7 +23,8 @@ def add_parser(benchmarks: Any) -> None:
     """Adds the parser of `bench spec` to the subparsers of `bench`."""
     parser = benchmarks.add_parser(
         "spec",
-        help="speculative decoding: tokens per second with drafts and without, tokens a pass, acceptance by position",
+        help="speculative decoding: tokens per second with drafts and without, tokens a pass, acceptance by position, "
+        "time of drafting and verification",
         description="Compare ways to draft, each in turns with plain decoding on the same engine: jaxserve bench spec "
         f"smollm2-135m-instruct --dataset prompts.txt --drafts '{NGRAM}'",
     )

@@ -138,10 +138,13 @@ def test_spec_compares_drafts_with_plain_decoding(bench, tmp_path, capsys):
     assert len(result["acceptance"]) <= 4
     assert result["tokens_a_pass"] == pytest.approx(1 + sum(result["acceptance"]))
     assert 0 <= result["num_accepted"] <= result["num_drafted"]
+    split = result["time_split"]  # rows draft where that is faster, perhaps in no traced step
+    assert split is None or sum(split.values()) == pytest.approx(1)
+    assert split is None or split.keys() == {"drafting", "verifying", "other", "host"}
     shown, progress = capsys.readouterr()
     assert "tokens a pass" in shown
     assert "timed pass 2 of 2" in progress
-    assert page.read_text().count("<tr>") == 10
+    assert page.read_text().count("<tr>") == 13 + len(result["acceptance"])
     check_mistake_here(["bench", "spec", "m", "--drafts", "[]"], "must be a JSON object", capsys)
     check_mistake_here(["bench", "spec", "m", "--drafts", '{"method": "x"}'], "num_speculative_tokens", capsys)
 

@@ -1,4 +1,4 @@
-"""Drafts of earlier text change no token, and come from outputs of the same tenant and salt only."""
+"""Drafts of earlier text change no token, and come from outputs of the same tenant, salt and adapter only."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from jaxserve import SamplingParams
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
+from tests.support.adapters.random_adapters import tiny, write_random_adapter
 from tests.support.draft_laws import check_every_pair_of_features
 from tests.support.drafting import always, counted
 from tests.support.golden_data import goldens
@@ -54,6 +55,28 @@ def test_earlier_outputs_help_their_owner_alone():
     assert second > 30
     assert [accepted("a"), accepted(tenant="a"), accepted("a", "a")] == [first] * 3
     assert [accepted(), accepted("a")] == [second, second]
+
+
+def test_earlier_outputs_help_the_same_adapter_alone(tmp_path):
+    """Adapters that add zeros say what the model says: any draft from another's output would be accepted, too."""
+    llm = suffix("llama3", ring=512, enable_lora=True)
+    a, b = (write_random_adapter(tmp_path / name, tiny("llama3"), rank=4, seed=0, size=0.0) for name in "ab")
+    (golden, *_), params = goldens("llama3"), SamplingParams(temperature=1.5, max_tokens=48, ignore_eos=True, seed=3)
+    texts = set[tuple[int, ...]]()
+
+    def accepted(adapter=None, salt=None):
+        prompt = {"prompt_token_ids": golden.prompt} | ({} if salt is None else {"cache_salt": salt})
+        with counted(llm) as seen:
+            (out,) = llm.generate([prompt], params, use_tqdm=False, lora_request=adapter)
+        texts.add(tuple(out.outputs[0].token_ids))
+        return int(np.sum(seen, axis=0)[1])
+
+    first, second = accepted(a), accepted(a)
+    assert first < 10
+    assert second > 30
+    assert [accepted(b), accepted(), accepted(a, "salt")] == [first] * 3
+    assert [accepted(a), accepted(b), accepted(), accepted(a, "salt")] == [second] * 4
+    assert len(texts) == 1
 
 
 @pytest.mark.parametrize(
