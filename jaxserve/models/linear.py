@@ -56,14 +56,16 @@ def whole(weight: jax.Array | Packed) -> OfLayer:
     return OfLayer((weight,), jnp.int32(0))
 
 
-def rows_of(weight: Float[Array, "V D"] | Packed, index: Int[Array, "T"]) -> Float[Array, "T D"]:
-    """Rows of a matrix that is no layer's; indices lie within it."""
+def rows_of(
+    weight: Float[Array, "V D"] | Packed, index: Int[Array, "T"], *, is_multiplied: bool = False
+) -> Float[Array, "T D"]:
+    """Rows of a matrix that is no layer's; indices lie within it. is_multiplied: as a head, too."""
 
     def taken(table: jax.Array) -> jax.Array:
         return table.at[index].get(mode="promise_in_bounds")
 
     if isinstance(weight, BlockTensor):
-        rows = table_rows(tuple(weight.fields.values()), index)
+        rows = table_rows(tuple(weight.fields.values()), index, are_multiplied=is_multiplied)
         return weight.form.decode(dict(zip(weight.fields, rows, strict=True)), weight.dtype)
     if not isinstance(weight, QTensor):
         return taken(weight)

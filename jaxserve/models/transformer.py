@@ -110,7 +110,7 @@ def forward(
 
 @jax.named_scope("embed")
 def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float[Array, "T D"]:
-    x = rows_of(params["embed"], tokens)
+    x = rows_of(params["embed"], tokens, is_multiplied=config.is_tied)
     return x if config.embed_scale == 1.0 else x * jnp.asarray(config.embed_scale, x.dtype)
 
 

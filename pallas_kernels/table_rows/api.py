@@ -6,21 +6,24 @@ import jax
 from jaxtyping import Array, Int
 
 from pallas_kernels.dispatch import Implementation, dispatch
-from pallas_kernels.table_rows import mosaic_tpu
+from pallas_kernels.table_rows import column_tables, mosaic_tpu
 
 
-def table_rows(tables: Sequence[jax.Array], index: Int[Array, "T"], *, backend: str = "auto") -> tuple[jax.Array, ...]:
+def table_rows(
+    tables: Sequence[jax.Array], index: Int[Array, "T"], *, are_multiplied: bool = False, backend: str = "auto"
+) -> tuple[jax.Array, ...]:
     """Rows `index` of each table.
 
     Args:
       tables: [V, n] each, n of its own.
       index: rows; 0 <= index < V.
+      are_multiplied: they are a head, too, which TPUs store by columns (`quant_matmul/mosaic_tpu`).
       backend: one of `dispatch.BACKENDS`.
 
     Raises:
       NotImplementedError: no back end serves them; the message lists each one's reason.
     """
-    return dispatch("table_rows", IMPLEMENTATIONS, backend, tables, index)
+    return dispatch("table_rows", OF_HEADS if are_multiplied else IMPLEMENTATIONS, backend, tables, index)
 
 
 def gathered(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tuple[jax.Array, ...]:
@@ -30,5 +33,9 @@ def gathered(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tuple[jax.A
 
 IMPLEMENTATIONS = (
     Implementation("mosaic_tpu", mosaic_tpu.table_rows, platforms=("tpu",)),
+    Implementation("xla", gathered),
+)
+OF_HEADS = (
+    Implementation("mosaic_tpu", column_tables.rows_of_columns, platforms=("tpu",)),
     Implementation("xla", gathered),
 )

@@ -2,7 +2,8 @@
 
 XLA for TPU stores a matrix whose rows are no multiple of 128 long by columns, so that no tile is padded. A tied
 embedding is read by rows, too: a step would copy all of SmolLM2's, 57 MB, in each dispatch. Packed blocks are read by
-columns, by the kernel that multiplies them (`pallas_kernels/quant_matmul/mosaic_tpu`), in an embedding by rows.
+columns, by the kernel that multiplies them (`pallas_kernels/quant_matmul/mosaic_tpu`), in an embedding that is not
+tied by rows.
 """
 
 from dataclasses import replace
@@ -33,7 +34,8 @@ def stored(params: Params, mesh: Mesh) -> Params:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=Format(BY_ROWS, leaf.sharding))
 
     params = params | {name: jax.tree.map(by_rows, params[name]) for name in OF_TOKENS if name in params}
-    return params | {name: _blocks_by_columns(params[name]) for name in MULTIPLIED if name in params}
+    multiplied = MULTIPLIED if "lm_head" in params else (*MULTIPLIED, "embed")
+    return params | {name: _blocks_by_columns(params[name]) for name in multiplied if name in params}
 
 
 def _blocks_by_columns(tree: Any) -> Any:

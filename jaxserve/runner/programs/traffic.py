@@ -23,9 +23,10 @@ ONE_LAYER_KERNEL = re.compile(r'[/"](matmul_tiles|block_tiles|multiply_blocks)/'
 `pallas_kernels/matmul` and `pallas_kernels/quant_matmul`) or [layers, parts, …, columns] (`mosaic_tpu` there). Programs
 for several TPUs have names without scopes."""
 STACK = re.compile(r"\w+\[(\d+),\d+,\d+,\d+\]")
-ROWS_KERNEL = re.compile(r'[/"]table_rows/')
-"""In the name of a call of a kernel that reads of tables [rows, width] the tiles of 32 rows in which some rows lie."""
-TABLE = re.compile(r"\w+\[(\d+),\d+\]")
+ROWS_KERNEL, COLUMNS_KERNEL = re.compile(r'[/"]table_rows/'), re.compile(r'[/"]column_rows/')
+"""In the name of a call of a kernel that reads of tables [rows, width] the tiles of 32 rows in which some rows lie, of
+tables [width, rows] those of 128."""
+TABLE = re.compile(r"\w+\[(\d+),(\d+)\]")
 
 
 def memory_traffic(program: Hlo, ignored: Collection[str] = ()) -> int:
@@ -83,6 +84,10 @@ class _Counter:
             taken = TABLE.match(array_types(line.result)[0])
             assert taken
             return type_bytes(result) // int(table[1]) * 32 * int(taken[1])
+        if is_kernel and COLUMNS_KERNEL.search(line.line) and (table := TABLE.match(result)):
+            taken = TABLE.match(array_types(line.result)[0])
+            assert taken
+            return type_bytes(result) // int(table[2]) * 128 * int(taken[1])
         if operand == 0 and line.opcode in TAKES_A_PART:
             return type_bytes(line.result)
         if operand == 0 and line.opcode in REPLACES_A_PART:

@@ -1,4 +1,4 @@
-"""Rows of tables by the TPU kernel, interpreted, are those of the tables."""
+"""Rows of tables by the TPU kernels, interpreted, are those of the tables."""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,8 @@ import pytest
 from pallas_kernels.table_rows.api import table_rows
 from pallas_kernels.table_rows.mosaic_tpu import MAX_TOKENS
 
-NUM_ROWS = 96
-INDEX = np.array([0, 95, 31, 32, 63, 64, 7, 7], np.int32)
+NUM_ROWS = 384
+INDEX = np.array([0, 383, 31, 32, 127, 128, 7, 7], np.int32)
 
 
 def random_tables(widths: dict[type, int]) -> list[np.ndarray]:
@@ -20,12 +20,13 @@ def random_tables(widths: dict[type, int]) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.parametrize("are_multiplied", [False, True])
 @pytest.mark.parametrize("backend", ["mosaic_tpu", "xla"])
-@pytest.mark.parametrize("index", [INDEX, INDEX[:1], np.resize(INDEX[::-1], MAX_TOKENS)])
-def test_rows_are_those_of_the_tables(backend, index):
+@pytest.mark.parametrize("index", [INDEX, INDEX[:1], np.resize(INDEX[::-1], MAX_TOKENS), np.resize(INDEX, 21)])
+def test_rows_are_those_of_the_tables(backend, index, are_multiplied):
     tables = random_tables({np.uint8: 192, np.int8: 256, np.uint16: 16, np.int16: 3})
-    run = jax.jit(table_rows, static_argnames="backend")
-    found = run([*map(jnp.asarray, tables)], jnp.asarray(index), backend=backend)
+    run = jax.jit(table_rows, static_argnames=("are_multiplied", "backend"))
+    found = run([*map(jnp.asarray, tables)], jnp.asarray(index), are_multiplied=are_multiplied, backend=backend)
     for rows, table in zip(found, tables, strict=True):
         assert rows.dtype == table.dtype
         np.testing.assert_array_equal(rows, table[index])
@@ -48,3 +49,16 @@ def test_rows_are_those_of_the_tables(backend, index):
 def test_what_the_kernel_does_not_take(tables, index, reason):
     with pytest.raises(NotImplementedError, match=reason):
         table_rows(tables, jnp.asarray(index), backend="mosaic_tpu")
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (jnp.zeros((128, 64), jnp.bfloat16), "8 and 16 bits, not of bfloat16"),
+        (jnp.zeros((96, 64), jnp.int8), "96 rows are no whole tiles of 128"),
+        (jnp.zeros((128, 24_576), jnp.int8), "50331648 bytes, more than 41943040"),
+    ],
+)
+def test_what_the_kernel_of_heads_does_not_take(table, reason):
+    with pytest.raises(NotImplementedError, match=reason):
+        table_rows([table], jnp.asarray(INDEX), are_multiplied=True, backend="mosaic_tpu")

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
+from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.runner.programs import programs
 from tests.support.compiled.aot import assert_in_place, tpu_mesh
 from tests.support.compiled.aot_step import StepCase
@@ -37,18 +38,23 @@ def check_blocks_on_four_chips(mesh: Mesh, form: str) -> None:
     assert 1 <= step.traffic(layers, "layers") <= 1.16
 
 
-def check_whole_step(mesh: Mesh, form: str) -> None:
+def check_whole_step(mesh: Mesh, form: str, model: str = "llama-3-8b") -> None:
     """Of 8 rows on one device, TPU or GPU: all that it reads and writes but pages of the KV, over the blocks of layers
     and head."""
-    step = StepCase(mesh, "llama-3-8b", FEW, scheme=form)
+    step = StepCase(mesh, model, FEW, scheme=form)
     with assert_no_waits() if mesh.devices.flat[0].platform == "gpu" else nullcontext({}) as options:
         compiled = step.compile(**options)
     assert not step.weight_copies(compiled)
-    assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.08
+    head = "embed" if SHAPES[model].is_tied else "lm_head"
+    assert 1 <= step.traffic(compiled, "layers", head) <= 1.08
 
 
 def test_a_tpu_reads_blocks_once():
     check_blocks(tpu_mesh("v6e:2x2"), "Q4_0")
+
+
+def test_a_tied_head_in_blocks_is_read_once():
+    check_whole_step(tpu_mesh("v6e:2x2"), "Q6_K", "llama-3.2-1b")
 
 
 def test_the_control_blocks_that_are_stored_by_rows_are_copied(monkeypatch):
