@@ -29,7 +29,7 @@ class Fp8Form:
 
     def encode(self, rows: np.ndarray) -> list[np.ndarray]:
         """See `WrittenForm`. Values beyond the largest would become NaN."""
-        scales = row_scales(finite(rows))
+        scales = row_scales(finite(rows))[:, None]
         values = np.clip(rows / np.where(scales > 0, scales, np.float32(1)), -LARGEST, LARGEST)
         return [values.astype(ml_dtypes.float8_e4m3fn), scales]
 
