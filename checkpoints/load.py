@@ -18,10 +18,11 @@ from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
 from checkpoints.mapping.trees import is_tuple, leaf_dtype, matrices, stacked_shape, with_matrices
 from checkpoints.open_checkpoint import Checkpoint
+from checkpoints.quantized.forms.fp8_scales import row_scales
 from checkpoints.quantized.packed_file import PackedFile
 from checkpoints.quantized.quantized_file import QuantizedFile
 from pallas_kernels.block_tensor import BlockTensor, RowParts
-from pallas_kernels.qtensor import ALL_SCHEMES, QTensor, encode
+from pallas_kernels.qtensor import ALL_SCHEMES, FP8, QTensor, encode
 
 NUM_READERS = 2
 
@@ -56,7 +57,8 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
                 stored = checkpoint.file.row_scheme_of(name)
                 if stored is not None and ALL_SCHEMES[stored].codes == struct.scheme.codes:
                     return read_codes(checkpoint.file, piece)
-            codes, scales = encode(read_piece(checkpoint.file, piece, np.dtype(np.float32)), struct.scheme)
+            values = read_piece(checkpoint.file, piece, np.dtype(np.float32))
+            codes, scales = encode(values, struct.scheme, row_scales(values) if struct.scheme == FP8 else None)
             return {"codes": codes, "scales": scales}
         return read_piece(checkpoint.file, piece, np.dtype(leaf_dtype(struct)))
 

@@ -2,8 +2,9 @@
 
     w[o, i] ≈ codes[o, i] · scales[o]        scales[o] = max |w[o]| / the largest code
 
-Both forms with integers that are multiplied by are described by Dettmers et al., LLM.int8() (arXiv 2208.07339, section
-2.1), the numbers of 8 bits by Micikevicius et al., FP8 formats for deep learning (arXiv 2209.05433).
+Scales of weights that are floats may be larger (`checkpoints/quantized/forms/fp8_scales.py`). Both forms with integers
+that are multiplied by are described by Dettmers et al., LLM.int8() (arXiv 2208.07339, section 2.1), the numbers of 8
+bits by Micikevicius et al., FP8 formats for deep learning (arXiv 2209.05433).
 """
 
 from dataclasses import dataclass
@@ -54,11 +55,14 @@ class QTensor:
     dtype: str
 
 
-def encode(rows: np.ndarray, scheme: Scheme = SCHEMES["int8"]) -> tuple[np.ndarray, np.ndarray]:
+def encode(
+    rows: np.ndarray, scheme: Scheme = SCHEMES["int8"], scales: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Codes and scales of float rows [..., I]; rows of zeros have the scale 0. A value that is not finite makes its
-    row's scale so: products with it are not finite either."""
+    row's scale so: products with it are not finite either. scales: float32 [...]; None: the least."""
     rows = rows.astype(np.float32, copy=False)
-    scales = np.max(np.abs(rows), axis=-1) / np.float32(scheme.largest)
+    if scales is None:
+        scales = np.max(np.abs(rows), axis=-1) / np.float32(scheme.largest)
     with np.errstate(invalid="ignore"):  # inf / inf
         codes = rows / np.where(scales > 0, scales, np.float32(1))[..., None]
         # A scale that is subnormal is not exact, and larger floats would become NaN.

@@ -115,9 +115,10 @@ def _parser() -> argparse.ArgumentParser:
         choices=FORM_NAMES + GGUF_NAMES,
         required=True,
         help="int8: a scale for each row; w8a8: the same for products with activations of 8 bits; fp8: E4M3, a scale "
-        "for each row; int4-gN: a scale and a zero point for N values of a row; nf4: a factor for 64 values; awq-gN: "
-        "like int4-gN, but large inputs have finer steps; gptq-gN: like int4-gN, but values make up for what those "
-        "before have lost by rounding; q8_0, q4_0: blocks of 32 values with a factor, in a GGUF file",
+        "for each row, of some the one with the least error; int4-gN: a scale and a zero point for N values of a row; "
+        "nf4: a factor for 64 values; awq-gN: like int4-gN, but large inputs have finer steps; gptq-gN: like int4-gN, "
+        "but values make up for what those before have lost by rounding; q8_0, q4_0: blocks of 32 values with a "
+        "factor, in a GGUF file",
     )
     parser.add_argument(
         "--calibration",

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from pallas_kernels.block_forms.block_form import BlockForm, Field, Fields, Plane, Scales
@@ -23,6 +24,13 @@ def _with_minimum(fields: Fields, real: Any) -> Scales:
 def _of_bytes(fields: Fields, real: Any) -> Scales:
     """A block's scale times a group's, an integer of 8 bits."""
     return Scales(_times(fields["block_scales"], fields["group_scales"], real))
+
+
+def _powers_of_two(fields: Fields, real: Any) -> Scales:
+    """2^(code - 128) of codes of 8 bits: half of E8M0's numbers, for values that are twice those of E2M1. Those of the
+    codes 0 and 1 are subnormal: 0 here, as most devices take them. So weights below 2^-123 are 0."""
+    exponents = jnp.maximum(fields["exponents"].astype(jnp.int32) - 1, 0)  # of float32
+    return Scales(lax.bitcast_convert_type(exponents << 23, jnp.float32).astype(real))
 
 
 def _of_six_bits(fields: Fields, real: Any) -> Scales:
@@ -60,6 +68,7 @@ def _small(name: str, *fields: Field, planes: tuple[Plane, ...], zero: int = 0) 
 _NIBBLES, _FIFTH_BITS = Field("nibbles", "uint8", 16), Field("fifth_bits", "uint8", 4)
 _OF_NIBBLES = (Plane("nibbles", 4, 16),)
 _OF_FIVE = (*_OF_NIBBLES, Plane("fifth_bits", 1, 1))
+_DOUBLE_FP4 = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
 _K_NIBBLES, _SIX_BITS = Field("nibbles", "uint8", 128), Field("group_scales", "uint8", 12)
 _K_SCALES = (_half("block_scales"), _half("block_minima"), _SIX_BITS)
 
@@ -71,6 +80,15 @@ GGML_FORMS = {
         _small("Q4_1", _half("scales"), _half("minima"), _NIBBLES, planes=_OF_NIBBLES),
         _small("Q5_0", _half("scales"), _FIFTH_BITS, _NIBBLES, planes=_OF_FIVE, zero=16),
         _small("Q5_1", _half("scales"), _half("minima"), _FIFTH_BITS, _NIBBLES, planes=_OF_FIVE),
+        BlockForm(
+            "MXFP4",
+            32,
+            (Field("exponents", "uint8", 1), _NIBBLES),
+            _OF_NIBBLES,
+            32,
+            _powers_of_two,
+            values=(*_DOUBLE_FP4, *(0.0 - value for value in _DOUBLE_FP4)),  # no negative zero
+        ),
         BlockForm("Q4_K", _K_LEN, (*_K_SCALES, _K_NIBBLES), (Plane("nibbles", 4, 32),), 32, _of_six_bits),
         BlockForm(
             "Q5_K",

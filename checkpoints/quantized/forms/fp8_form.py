@@ -6,9 +6,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from checkpoints.quantized.forms.fp8_scales import LARGEST, row_scales
 from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, config_of, finite
 
-LARGEST = 448.0  # of E4M3
 _FLOATS = {"num_bits": 8, "type": "float", "symmetric": True}
 
 
@@ -29,7 +29,7 @@ class Fp8Form:
 
     def encode(self, rows: np.ndarray) -> list[np.ndarray]:
         """See `WrittenForm`. Values beyond the largest would become NaN."""
-        scales = np.max(np.abs(finite(rows)), axis=1, keepdims=True) / np.float32(LARGEST)
+        scales = row_scales(finite(rows))[:, None]
         values = np.clip(rows / np.where(scales > 0, scales, np.float32(1)), -LARGEST, LARGEST)
         return [values.astype(ml_dtypes.float8_e4m3fn), scales]
 

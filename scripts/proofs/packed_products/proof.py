@@ -17,7 +17,8 @@ from scripts.proofs.packed_products.product_errors import BOUND, Measured, block
 
 WIDTHS = (576, 640, 1536, 4096, 14336)
 """Inputs: of SmolLM2, Gemma 3 270M, SmolLM2's MLP, Llama 3 8B and its MLP."""
-SERVED = {"Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "INT4-g32", "INT4-g64", "INT4-g128", "NF4-g64", "FP8-g128"}
+SERVED = {"Q8_0", "Q4_0", "Q4_1", "MXFP4", "Q4_K", "Q5_K", "Q6_K"}
+SERVED |= {"INT4-g32", "INT4-g64", "INT4-g128", "NF4-g64", "FP8-g128"}
 """By every back end, at every width."""
 NAMES = {"xla": "XLA", "mosaic_tpu": "TPU", "mosaic_gpu": "Hopper"}
 

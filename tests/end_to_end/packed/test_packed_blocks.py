@@ -193,6 +193,19 @@ def test_types_without_a_packed_form_are_named_and_decoded(tmp_path, caplog):
         packing_of(path, TPU, "packed")
 
 
+def test_mxfp4_stays_packed_where_it_is_multiplied(tmp_path):
+    path, stored = write_model(tmp_path / "mx.gguf", [dict.fromkeys(SHAPES, "MXFP4")] * 2, embedding="MXFP4")
+    found, llm = texts(path, "packed")
+    assert found == texts(path, "dense")[0]
+    assert len({tuple(text) for text in found}) > 1, "texts depend on the prompt"
+    assert device_bytes(llm.parts.runner.params) == stored
+    for device in (CPU, TPU, H200):
+        own = dict(packing_of(path, device, "packed")[1].own)
+        names = {path.rpartition("/")[2] for path in own}
+        assert names == {"qkv", "o", "gate_up", "down"} | (set() if device == TPU else {"embed"})
+        assert set(own.values()) == {GGML_FORMS["MXFP4"]}
+
+
 def test_a_gpu_chooses_among_no_layers(tmp_path):
     """Nine layers of forms in no repeating order, such as those of Q4_K_M."""
     kinds = dict.fromkeys(SHAPES, "Q4_K")

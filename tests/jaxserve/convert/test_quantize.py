@@ -70,7 +70,8 @@ def largest_error(scheme, weight):
         return np.repeat(groups.max(axis=2), group_len, axis=1)
 
     if scheme == "fp8":
-        return np.abs(weight) / 2**4 + largest(weight.shape[1]) / 448 * 2**-10
+        # A row's scale is less than twice that by which its largest value has the largest code.
+        return np.abs(weight) / 2**4 + 2 * largest(weight.shape[1]) / 448 * 2**-10
     if scheme == "nf4":
         return largest(64) * np.diff(VALUES).max() / 2
     if scheme.startswith("int4"):

@@ -47,7 +47,8 @@ FORMS = GGML_FORMS | {f"{name} wide": form for name, form in WIDE_FORMS.items()}
 
 
 def block_stack(form, num_layers, out, num_inputs, seed=0, decades=0):
-    """Scales of all layers but the last are NaN; those of the last differ by a factor of 10^decades and more."""
+    """Scales of all layers but the last are NaN, or too large for products to be numbers; those of the last differ by a
+    factor of 10^decades and more."""
     rng, fields = np.random.default_rng(seed), {}
     for field in form.fields:
         shape = (num_layers, *out, num_inputs // form.block_len * field.count)
@@ -57,6 +58,9 @@ def block_stack(form, num_layers, out, num_inputs, seed=0, decades=0):
             values = rng.normal(scale=0.05, size=shape) * 10.0 ** rng.integers(-decades, 1, shape)
             values = values.astype(field.dtype)
             values[:-1] = np.nan
+        elif field.name == "exponents":
+            values = rng.integers(122 - 3 * decades, 126, shape).astype(np.uint8)
+            values[:-1] = 255
         else:
             num_bits = sum(plane.bits for plane in form.planes) if field.name == "zeros" else 8
             values = rng.integers(0, 2**num_bits, shape).astype(np.uint8).view(field.dtype)

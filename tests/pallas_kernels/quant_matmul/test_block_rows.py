@@ -28,7 +28,11 @@ def packed(name, *out):
         return block_stack(OTHERS[name], LAYERS, out, INPUTS)
     raw = blocks_of(name, (LAYERS * int(np.prod(out)), INPUTS))
     fields = {key: jnp.asarray(values.reshape(LAYERS, *out, -1)) for key, values in GGML_FORMS[name].split(raw).items()}
-    fields = {key: field.at[:-1].set(jnp.nan) if field.dtype == jnp.float16 else field for key, field in fields.items()}
+    for key, field in fields.items():
+        if field.dtype == jnp.float16:
+            fields[key] = field.at[:-1].set(jnp.nan)
+        elif key == "exponents":  # infinite weights of both signs
+            fields[key] = field.at[:-1].set(255)
     return BlockTensor(fields, GGML_FORMS[name], "bfloat16")
 
 

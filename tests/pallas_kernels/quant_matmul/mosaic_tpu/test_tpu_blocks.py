@@ -73,6 +73,7 @@ def test_products_of_every_form_equal_the_reference(name):
         ("INT4-g64", "float32", 3, 2880, (128,)),
         ("INT8-g64", "bfloat16", 17, 576, (3, 192)),
         ("NF4-g64", "float32", 5, 576, (192,)),
+        ("MXFP4", "float32", 5, 576, (192,)),
         ("FP8-g64", "float32", 5, 192, (64,)),
         ("NF4-g64 nested", "float32", 5, 1024, (128,)),
     ],

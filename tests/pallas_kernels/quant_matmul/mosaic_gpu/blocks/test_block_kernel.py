@@ -71,7 +71,7 @@ def test_every_form_equals_the_reference(form):
 
 
 @pytest.mark.parametrize(
-    "form", ["Q8_0", "INT8-g128 with zeros", "INT7-g128", "Q6_K", "FP8-g128", "FP8-E5M2-g128", "NF4-g64"]
+    "form", ["Q8_0", "INT8-g128 with zeros", "INT7-g128", "Q6_K", "FP8-g128", "FP8-E5M2-g128", "NF4-g64", "MXFP4"]
 )
 def test_float16_has_more_bits(form):
     """Codes of 7 and 8 bits become numbers in another way."""
