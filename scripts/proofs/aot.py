@@ -4,11 +4,11 @@ The product of which the tests named `aot` compile a part. For every TPU topolog
 operations on every pool, adapters at every product of Llama 3 8B and SmolLM2 with 8, 64 and 512 tokens, and the layers
 of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e: layers and whole steps of Gemma 3 1B (two
 chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B, for them and TPU7x also a step with
-drafts, and in blocks of Q4_0 and Q4_K; for single chips one of Llama 3.2 1B in blocks. For v5e, v6e, TPU7x and Hopper: its layers and head with packed weights, and
-products with blocks of every form, also of smaller models. For Hopper: every workload of the GPU tests, and products of
-few rows of six models. No device is needed. A case that copies the pool or a weight,
-needs more temporaries than its test allows, or spills registers ends the proof. What has passed is stored in
-.cache/proofs: an interrupted run goes on as long as sources are unchanged.
+drafts, and in blocks of Q4_0 and Q4_K; for single chips one of Llama 3.2 1B in blocks. For v5e, v6e, TPU7x and Hopper:
+its layers and head with packed weights, and products with blocks of every form, also of smaller models. For Hopper:
+every workload of the GPU tests, and products of few rows of six models. No device is needed. A case that copies the
+pool or a weight, needs more temporaries than its test allows, or spills registers ends the proof. What has passed is
+stored in .cache/proofs: an interrupted run goes on as long as sources are unchanged.
 """
 
 import argparse

@@ -201,9 +201,17 @@ def test_mxfp4_stays_packed_where_it_is_multiplied(tmp_path):
     assert device_bytes(llm.parts.runner.params) == stored
     for device in (CPU, TPU, H200):
         own = dict(packing_of(path, device, "packed")[1].own)
-        names = {path.rpartition("/")[2] for path in own}
-        assert names == {"qkv", "o", "gate_up", "down"} | (set() if device == TPU else {"embed"})
+        assert {path.rpartition("/")[2] for path in own} == {"embed", "qkv", "o", "gate_up", "down"}
         assert set(own.values()) == {GGML_FORMS["MXFP4"]}
+
+
+def test_a_head_that_is_looked_up_stays_packed_on_one_tpu(tmp_path):
+    path, _ = write_model(tmp_path / "m.gguf", [dict.fromkeys(SHAPES, "Q8_0")] * 2)
+    with open_model(config := EngineConfig.create(str(path), quantization="packed")) as source:
+        for count, names in ((1, {"embed"}), (2, set())):
+            packing = with_packing(replace(config, tensor_parallel_size=count), source, TPU).packing
+            assert {path for path, _ in packing.own if path == "embed"} == names
+            assert ("read on one TPU, not on several" in str(packing.reasons)) == (count > 1)
 
 
 def test_a_gpu_chooses_among_no_layers(tmp_path):
