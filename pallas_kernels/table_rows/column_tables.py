@@ -46,13 +46,17 @@ def rows_of_columns(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tupl
     num_turns = pl.cdiv(num_tokens, TOKENS)
     index = jnp.pad(index, (0, num_turns * TOKENS - num_tokens))
     widths = [table.shape[1] for table in tables]
+
+    def of_turn(turn: Scalar, index: Ref) -> tuple[Scalar, ...]:
+        return turn, 0
+
     found = pl.pallas_call(
         partial(_kernel, num_turns=num_turns),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
             grid=(num_turns,),
             in_specs=[pl.BlockSpec(memory_space=pl.ANY)] * len(tables),
-            out_specs=[pl.BlockSpec((TOKENS, width), lambda turn, index: (turn, 0)) for width in widths],
+            out_specs=[pl.BlockSpec((TOKENS, width), of_turn) for width in widths],
             scratch_shapes=[
                 *(pltpu.VMEM((NUM_TURNS, TOKENS, t.shape[1], LANES), t.dtype) for t in tables),
                 pltpu.SemaphoreType.DMA((NUM_TURNS,)),
