@@ -78,9 +78,10 @@ def _completed(partial: Path, record: Path, job: dict[str, Any], *, is_renewed: 
 
 
 def _read(record: Path, job: dict[str, Any]) -> tuple[int, int]:
-    match read_object(record, MAX_BYTES):
-        case {"job": dict(earlier), "num_parts": int(num_parts), "num_bytes": int(num_bytes)} if num_parts > 0:
-            pass
+    values = read_object(record, MAX_BYTES)
+    match values:
+        case {"job": dict(), "num_parts": int(num_parts), "num_bytes": int(num_bytes)} if num_parts > 0:
+            earlier: dict[str, Any] = values["job"]
         case _:
             raise CheckpointError(f"{record} is not the record of a file that is written")
     if changed := changed_keys(earlier, job):
