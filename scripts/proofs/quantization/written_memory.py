@@ -9,12 +9,16 @@ from scripts.proofs.helpers.draft_equality import SMOLLM
 from scripts.proofs.helpers.process_memory import anonymous_bytes, peak_growth_bytes
 from scripts.proofs.helpers.quantized_models import options_of
 
-EMBEDDING, MODEL, TEXTS = 49_152 * 576, 134_515_008, 128 * 256 * 576
-"""Values: of SmolLM2's largest matrix and of all, and of what a layer makes of the texts of a calibration."""
+EMBEDDING, MODEL = 49_152 * 576, 134_515_008  # values of SmolLM2's largest matrix, and of all
+TEXTS = 128 * 256 * 576  # values that a layer makes of the texts of a calibration
+SUMS = 1536 * 1536  # of the inputs of a down projection
 WITHOUT_TEXTS = 2 * 4 * EMBEDDING + 100 * 10**6  # as docs/models.md says
+PROGRAMS = 150 * 10**6
+"""The tokenizer, what is compiled, and what a layer computes of 8 texts: measured, 731 MiB in all on 2026-11-27."""
 MOST_BYTES_OF_WRITING = {
     **dict.fromkeys(("int8", "w8a8", "int4-g64"), WITHOUT_TEXTS),
-    "gptq-g64": WITHOUT_TEXTS + 2 * MODEL + 2 * TEXTS,  # both in bfloat16
+    # Model and texts are bfloat16; GPTQ has the sums, their inverse and two more such matrices in float64.
+    "gptq-g64": WITHOUT_TEXTS + 2 * MODEL + 2 * TEXTS + 4 * 8 * SUMS + PROGRAMS,
 }
 """By scheme."""
 
