@@ -1,4 +1,4 @@
-"""Host: writes a GGUF file (version 3) tensor by tensor, atomically.
+"""Host: writes a GGUF file (version 3) tensor by tensor; it appears when it is complete.
 
 The layout is that of the format's specification (ggml, docs/gguf.md): a header of key-values, tensor declarations with
 dimensions fastest first, and the bytes of the tensors, each at a multiple of the alignment.
@@ -6,13 +6,14 @@ dimensions fastest first, and the bytes of the tensors, each at a multiple of th
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from checkpoints.formats.atomic_files import whole_file
 from checkpoints.formats.gguf_header import ARRAY, SCALARS, STRING
+from checkpoints.formats.resumable_file import resumable_file
 from checkpoints.formats.tensor_file import TensorInfo
 
 VERSION, ALIGNMENT = 3, 32
@@ -30,22 +31,30 @@ def write_gguf(
     metadata: Mapping[str, Any],
     tensors: Sequence[TensorInfo],
     make: Callable[[TensorInfo], Iterable[np.ndarray]],
+    job: dict[str, Any],
+    *,
+    is_renewed: bool = False,
 ) -> None:
     """Writes one file. metadata: texts, flags, integers, numbers, lists or arrays of one of these. make: called with
-    each tensor in order, gives its bytes in pieces.
+    each tensor in order, gives its bytes in pieces; not with those that an interrupted call of the same job, header
+    included, has completed. job, is_renewed: as of `resumable_file`.
 
     Raises ValueError for a value of another kind, and for a tensor of another size than its declaration says.
     """
-    with whole_file(path) as file:
-        header = _header(metadata, tensors)
-        file.write(header + bytes(-len(header) % ALIGNMENT))
-        for tensor in tensors:
+    header = _header(metadata, tensors)
+    header += bytes(-len(header) % ALIGNMENT)
+    job = job | {"header": sha256(header).hexdigest()}
+    with resumable_file(path, job, is_renewed=is_renewed) as parts:
+        if parts.num_parts == 0:
+            parts.file.write(header)
+        for tensor in tensors[parts.num_parts :]:
             num_bytes = 0
             for piece in make(tensor):
-                num_bytes += file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+                num_bytes += parts.file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
             if num_bytes != tensor.nbytes:
                 raise ValueError(f"{tensor.name} has {num_bytes} bytes, not {tensor.nbytes}")
-            file.write(bytes(-num_bytes % ALIGNMENT))
+            parts.file.write(bytes(-num_bytes % ALIGNMENT))
+            parts.end_part()
 
 
 def _header(metadata: Mapping[str, Any], tensors: Sequence[TensorInfo]) -> bytes:

@@ -43,8 +43,8 @@ def _is_matrix(leaf: Any) -> bool:
 
 
 def is_tuple(leaf: Any) -> TypeGuard[tuple[Any, ...]]:
-    """Whether a leaf is a tuple of arrays."""
-    return isinstance(leaf, tuple)
+    """Whether a leaf is a tuple of arrays, not of the parts of `RowParts`."""
+    return isinstance(leaf, tuple) and not any(isinstance(part, BlockTensor) for part in cast(tuple[Any, ...], leaf))
 
 
 def stacked_shape(leaf: Any) -> tuple[int, ...]:

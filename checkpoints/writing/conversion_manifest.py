@@ -11,6 +11,7 @@ from typing import Any
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.atomic_files import write_json
 from checkpoints.formats.bounded_json import read_object
+from checkpoints.formats.resumable_file import changed_keys
 from checkpoints.sources import CONVERSION_MANIFEST
 
 MAX_BYTES = 25_000_000
@@ -81,7 +82,6 @@ def _read(path: Path, job: dict[str, Any]) -> tuple[dict[str, int], bool]:
             done: dict[str, int] = values["done"]
         case _:
             raise CheckpointError(f"{path}: is not a conversion manifest; {advice}")
-    if earlier != job:
-        changed = ", ".join(sorted(key for key in earlier.keys() | job.keys() if earlier.get(key) != job.get(key)))
+    if changed := changed_keys(earlier, job):
         raise CheckpointError(f"{path.parent} holds a different conversion (different {changed}); {advice}")
     return done, is_finished

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,13 @@ def write_blocks(
     metadata: Mapping[str, Any],
     tables: Mapping[str, np.ndarray],
     progress: Progress,
+    job: dict[str, Any],
+    *,
+    is_renewed: bool = False,
 ) -> None:
     """Writes `path`, which appears when it is complete. rules: those of the "gguf" spelling. tables: further vectors
-    by their names. progress(done, total): called after each piece of a tensor, in bytes of the file.
+    by their names. progress(done, total): called after each piece of a tensor, in bytes of the file. job, is_renewed:
+    as of `resumable_file`; tensors that an interrupted call has completed are not computed again.
 
     In memory are one leaf of a layer, or the embedding, in float32, a copy of one of its tensors, and a few pieces of
     16 MiB. Raises `CheckpointError` for a matrix whose rows are no whole blocks, before anything is written, and
@@ -59,17 +64,20 @@ def write_blocks(
     written = {tensor.info.name: tensor for tensor in written_tensors(tree, rules, "F32", FLOAT.itemsize)}
     infos = [TensorInfo(name, table.shape, "F32", table.size * FLOAT.itemsize) for name, table in tables.items()]
     infos += [_declared(tensor, types) for tensor in written.values()]
-    builder, total, done = TensorBuilder(leaves, FLOAT), sum(info.nbytes for info in infos), 0
+    builder = TensorBuilder(leaves, FLOAT)
+    *starts, total = accumulate((info.nbytes for info in infos), initial=0)
+    start_of = dict(zip((info.name for info in infos), starts, strict=True))
 
     def make(info: TensorInfo) -> Iterator[np.ndarray]:
-        nonlocal done
+        done = start_of[info.name]
         values = tables[info.name].astype(FLOAT) if info.name in tables else builder.build(written[info.name])
         for piece in _stored(info, values):
             yield piece
             done += piece.nbytes
             progress(done, total)
 
-    write_gguf(path, {**metadata, "general.file_type": types.file_type}, infos, make)
+    metadata = {**metadata, "general.file_type": types.file_type}
+    write_gguf(path, metadata, infos, make, job, is_renewed=is_renewed)
 
 
 def _declared(tensor: WrittenTensor, types: BlockTypes) -> TensorInfo:

@@ -106,8 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         "jaxserve quantize smollm2-135m-instruct ./smollm2-w8a8 --scheme w8a8. transformers and others read it, too. "
         "Embedding, head and norms stay as they are; in GGUF embedding and head are Q8_0 and norms float32. "
         "At most one matrix is in memory, a few times, with --calibration also the model. "
-        "Run the same command again to resume an interrupted conversion to a folder; `jaxserve bench quality` "
-        "compares models.",
+        "Run the same command again to resume an interrupted conversion; `jaxserve bench quality` compares models.",
     )
     add_folders(parser, f"folder to write to; for {' and '.join(GGUF_NAMES)} a file that ends in {GGUF_SUFFIX}")
     parser.add_argument(

@@ -9,6 +9,7 @@ from checkpoints.errors import CheckpointError
 from checkpoints.loading.pieces import Progress
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
 from checkpoints.sources import ResolvedSource
+from checkpoints.writing.conversion_manifest import identity
 from checkpoints.writing.write_blocks import BLOCK_TYPES, write_blocks
 from jaxserve.convert.convert_model import leaves_of, rules_of, saved_tree
 from jaxserve.convert.gguf_splits import NoVocabulary
@@ -30,8 +31,9 @@ def convert_to_gguf(
 ) -> str | None:
     """Writes `path` in a scheme of `BLOCK_TYPES`; returns why it has no tokenizer, if it has none.
 
-    The file appears when it is complete: an interrupted run begins anew. For what is in memory and for progress see
-    `write_blocks`. Raises `CheckpointError` and `ConfigError` for what has no such form, and where `path` exists.
+    The file appears when it is complete; an interrupted run goes on after the last complete tensor. For what is in
+    memory and for progress see `write_blocks`. is_overwritten: `path` may exist, and another conversion to it may have
+    begun. Raises `CheckpointError` and `ConfigError` for what has no such form, and for these two.
     """
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder: name a file")
@@ -51,9 +53,11 @@ def convert_to_gguf(
             "general.quantization_version": BLOCKS_VERSION,
             **tokenizer,
         }
+        job = {"source": identity(source.files), "scheme": scheme}
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write_blocks(path, BLOCK_TYPES[scheme], tree, rules, leaves, metadata, tables, progress)
+            types = BLOCK_TYPES[scheme]
+            write_blocks(path, types, tree, rules, leaves, metadata, tables, progress, job, is_renewed=is_overwritten)
         except (ValueError, OverflowError) as error:  # the source's own metadata may have other numbers
             raise CheckpointError(f"{path} cannot be written: {error}") from error
     return reason

@@ -4,12 +4,13 @@ Run in an environment with requirements/quantized.txt and, without their depende
     pip install -r requirements/quantized.txt && pip install --no-deps autoawq==0.2.9 auto-gptq==0.7.1
     PYTHONPATH=. python scripts/goldens/quantized.py
 Writes tests/goldens/quantized/<name>/: config.json, model.safetensors, decoded.npy. Codes are random bits.
+`gptq_v2.py` adds GPTQ's second version.
 """
 
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,9 +21,11 @@ from bitsandbytes import functional as bnb
 from compressed_tensors.compressors.base import BaseCompressor
 from compressed_tensors.quantization import QuantizationScheme
 from safetensors.torch import save_file
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
 OUT = Path(__file__).parents[2] / "tests" / "goldens" / "quantized"
 NUM_OUT, NUM_IN, GROUP = 32, 128, 32
+GPTQ_PARTS = ("qweight", "qzeros", "scales", "g_idx")
 Tensors = dict[str, torch.Tensor]
 Golden = tuple[str, dict[str, Any], Tensors, torch.Tensor]
 
@@ -67,6 +70,20 @@ def gptq() -> Iterator[Golden]:
         yield f"gptq-{bits}", {"quant_method": "gptq", "bits": bits, "group_size": GROUP}, tensors, decoded
 
 
+def gptq_any_order() -> Iterator[Golden]:
+    """Inputs of a group are apart (act-order), as `g_idx` says."""
+    found = module_of("auto-gptq", "qlinear/qlinear_cuda.py").QuantLinear(4, GROUP, NUM_IN, NUM_OUT, bias=False)
+    found.qweight, found.scales = words(*found.qweight.shape), scales(*found.scales.shape).float()
+    found.qzeros, found.g_idx = zero_points(*found.qzeros.shape, 4), groups_in_any_order()
+    decoded = found.forward(torch.eye(NUM_IN)).T
+    config = {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True}
+    yield "gptq-act-order", config, {name: getattr(found, name) for name in GPTQ_PARTS}, decoded
+
+
+def groups_in_any_order() -> torch.Tensor:
+    return (torch.randperm(NUM_IN) // GROUP).to(torch.int32)
+
+
 def awq() -> Iterator[Golden]:
     decode = module_of("autoawq", "utils/packing_utils.py").dequantize_gemm
     tensors = {
@@ -81,7 +98,7 @@ def awq() -> Iterator[Golden]:
 def compressed() -> Iterator[Golden]:
     group, channel = {"strategy": "group", "group_size": GROUP}, {"strategy": "channel"}
     nvfp4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
-    cases = {
+    yield from compressed_cases({
         "int4-groups": ("pack-quantized", {"num_bits": 4, "type": "int", "symmetric": True} | group),
         "int4-zeros": ("pack-quantized", {"num_bits": 4, "type": "int", "symmetric": False} | group),
         "int8-packed": ("pack-quantized", {"num_bits": 8, "type": "int", "symmetric": True} | channel),
@@ -89,7 +106,11 @@ def compressed() -> Iterator[Golden]:
         "fp8": ("float-quantized", {"num_bits": 8, "type": "float", "symmetric": True} | channel),
         "nvfp4": ("nvfp4-pack-quantized", nvfp4),
         "mxfp4": ("mxfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}),
-    }
+    })  # fmt: skip
+
+
+def compressed_cases(cases: dict[str, tuple[str, dict[str, Any]]]) -> Iterator[Golden]:
+    """Of a format and a scheme each."""
     for name, (stored_as, weights) in cases.items():
         scheme = QuantizationScheme(targets=["Linear"], weights=weights)
         tensors = compressed_tensors_of(stored_as, weights)
@@ -113,7 +134,8 @@ def compressed_tensors_of(stored_as: str, weights: dict[str, Any]) -> Tensors:
     if stored_as == "mxfp4-pack-quantized":
         exponents = torch.randint(115, 130, by_group, dtype=torch.uint8)
         return {"weight_packed": words(NUM_OUT, NUM_IN // 8).view(torch.uint8), "weight_scale": exponents}
-    tensors = {"weight_scale": scales(*by_group, dtype=torch.float32)}
+    size = (1,) if weights["strategy"] == "tensor" else by_group
+    tensors = {"weight_scale": scales(*size, dtype=torch.float32)}
     if stored_as == "float-quantized":
         return tensors | {"weight": torch.randn(NUM_OUT, NUM_IN).to(fp8)}
     if stored_as == "int-quantized":
@@ -140,18 +162,38 @@ def bitsandbytes() -> Iterator[Golden]:
     yield "bnb-int8", {"quant_method": "bitsandbytes", "load_in_8bit": True}, tensors, decoded
 
 
+def fp8() -> Iterator[Golden]:
+    """One scale for all; and the formats of transformers: scales of rows, of blocks and of all."""
+    weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor"}
+    yield from compressed_cases({"fp8-tensor": ("float-quantized", weights)})
+    codes = torch.randn(NUM_OUT, NUM_IN).to(torch.float8_e4m3fn)
+    by_row = scales(NUM_OUT, 1, dtype=torch.float32)
+    ones = torch.ones(NUM_IN, 1)
+    # The product that transformers' layers call; activations are an exact identity.
+    eye = torch.eye(NUM_IN).to(codes.dtype)
+    decoded = torch._scaled_mm(eye, codes.T, scale_a=ones, scale_b=by_row.T.contiguous(), out_dtype=torch.float32).T
+    yield "fp8-fbgemm", {"quant_method": "fbgemm_fp8"}, {"weight": codes, "weight_scale": by_row}, decoded
+    for name, block in (("fp8-blocks", [16, 32]), ("fp8-one-scale", None)):
+        shape = (NUM_OUT // block[0], NUM_IN // block[1]) if block else ()
+        tensors = {"weight": codes, "weight_scale_inv": scales(*shape, dtype=torch.float32)}
+        decoded = Fp8Dequantize(None)._dequantize_one(*tensors.values())
+        yield name, {"quant_method": "fp8", "weight_block_size": block}, tensors, decoded
+
+
 def main() -> None:
     torch.manual_seed(0)
-    for make in (gptq, awq, compressed, bitsandbytes):
-        for name, config, tensors, decoded in make():
-            folder = OUT / name
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "config.json").write_text(json.dumps({"quantization_config": config}, indent=1) + "\n")
-            save_file(
-                {f"a.{part}": tensor.contiguous() for part, tensor in tensors.items()}, folder / "model.safetensors"
-            )
-            np.save(folder / "decoded.npy", decoded.float().numpy())
-            print(name, tuple(decoded.shape))
+    write(golden for make in (gptq, awq, compressed, bitsandbytes, gptq_any_order, fp8) for golden in make())
+
+
+def write(goldens: Iterable[Golden]) -> None:
+    """A folder for each."""
+    for name, config, tensors, decoded in goldens:
+        folder = OUT / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps({"quantization_config": config}, indent=1) + "\n")
+        save_file({f"a.{part}": tensor.contiguous() for part, tensor in tensors.items()}, folder / "model.safetensors")
+        np.save(folder / "decoded.npy", decoded.float().numpy())
+        print(name, tuple(decoded.shape))
 
 
 if __name__ == "__main__":

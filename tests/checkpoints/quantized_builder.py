@@ -39,8 +39,8 @@ def values(codes, zeros, scales, group=None):
     return found
 
 
-def gptq(bits, stored_as, group=None, shape=SHAPE):
-    codes, zeros, scales = random_parts(bits, shape)
+def gptq(bits, stored_as, group=None, shape=SHAPE, group_len=GROUP):
+    codes, zeros, scales = random_parts(bits, shape, num_groups=shape[1] // group_len)
     stored = (zeros.astype(int) - 1) % 2**bits if stored_as == "gptq" else zeros
     tensors = {
         "a.qweight": packed(codes.T, bits, axis=0),
@@ -49,12 +49,12 @@ def gptq(bits, stored_as, group=None, shape=SHAPE):
     }
     if group is not None:
         tensors["a.g_idx"] = group.astype(np.int32)
-    config = {"quant_method": "gptq", "bits": bits, "group_size": GROUP, "checkpoint_format": stored_as}
+    config = {"quant_method": "gptq", "bits": bits, "group_size": group_len, "checkpoint_format": stored_as}
     return config, tensors, values(codes, zeros, scales, group)
 
 
-def awq(shape=SHAPE):
-    codes, zeros, scales = random_parts(4, shape)
+def awq(shape=SHAPE, group_len=GROUP):
+    codes, zeros, scales = random_parts(4, shape, num_groups=shape[1] // group_len)
     order = np.arange(shape[0]).reshape(-1, 8)[:, AWQ_ORDER].reshape(-1)
     tensors = {
         "a.qweight": packed(codes.T[:, order], 4, axis=1),

@@ -50,13 +50,19 @@ def quantized(name: str) -> Path:
     if folder.suffix and folder.exists():
         return folder
     command = [sys.executable, "-m", "jaxserve.cli.main", "quantize", SMOLLM, str(folder), "--scheme", scheme]
-    if name.endswith(SMOOTHED) or (scheme.startswith(CALIBRATED) and not name.endswith(NEAREST)):
-        calibration = store / "calibration.txt"
-        store.mkdir(parents=True, exist_ok=True)
-        calibration.write_text(_text()[-CALIBRATION_CHARS:], encoding="utf-8")
-        command += ["--calibration", str(calibration)]
-    subprocess.run(command, cwd=ROOT, check=True)
+    subprocess.run([*command, *options_of(name)], cwd=ROOT, check=True)
     return folder
+
+
+def options_of(name: str) -> list[str]:
+    """Of the command that writes the model with this scheme: the text that calibrates it."""
+    is_calibrated = name.endswith(SMOOTHED) or (name.startswith(CALIBRATED) and not name.endswith(NEAREST))
+    if not is_calibrated:
+        return []
+    STORE.mkdir(parents=True, exist_ok=True)
+    calibration = STORE / "calibration.txt"
+    calibration.write_text(_text()[-CALIBRATION_CHARS:], encoding="utf-8")
+    return ["--calibration", str(calibration)]
 
 
 def grown_bytes(quantization: str) -> int:

@@ -3,10 +3,10 @@
 GGUF files are kept packed: 100 prompts x 64 tokens in float32 are compared with those of transformers for the decoded
 weights, as in `scripts/prove parity`, which says what a tie is, and the devices' bytes with those of the file. Then
 SmolLM2 is written in each scheme of `jaxserve quantize`, and predicts 20,480 tokens of Python's reference. transformers
-reads these files, too (with compressed-tensors and bitsandbytes), and its logits are compared. Speeds are tokens/s in
-turns with bfloat16: of W8A8 of decode steps, after prompts of a few tokens, of packed weights of whole texts. The
-memory of a process that has read the file is compared with one in bfloat16. Rows are stored in .cache/proofs: an
-interrupted run continues as long as sources are unchanged.
+reads these files, too (with compressed-tensors and bitsandbytes), and its logits are compared. While a process writes
+one, its memory is sampled. Speeds are tokens/s in turns with bfloat16: of W8A8 of decode steps, after prompts of a few
+tokens, of packed weights of whole texts. The memory of a process that has read the file is compared with one in
+bfloat16. Rows are stored in .cache/proofs: an interrupted run continues as long as sources are unchanged.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio
 from scripts.proofs.helpers.quantized_models import NEAREST, SMOOTHED, file_bytes, grown_bytes, quality
 from scripts.proofs.helpers.stored_rows import stored_row
 from scripts.proofs.quantization.read_by_transformers import largest_error
+from scripts.proofs.quantization.written_memory import MOST_BYTES_OF_WRITING, peak_bytes
 
 WAYS: dict[str, dict[str, Any]] = {
     "busy batch": {},
@@ -63,11 +64,12 @@ def main(argv: list[str]) -> str:
             "transformers": lambda scheme: [largest_error(scheme)],
             "speeds": _measured_speeds,
             "memory": lambda quantization: [grown_bytes(quantization)],
+            "writing": lambda scheme: [peak_bytes(scheme)],
         }.get(kind, _packed_row)
         print(json.dumps(rows(name)))
         return ""
     lines, bad = _tokens()
-    for table in (_qualities, _read, _memory, _speeds):
+    for table in (_qualities, _read, _writing, _memory, _speeds):
         more, failed = table()
         lines, bad = [*lines, "", *more], [*bad, *failed]
     if bad:
@@ -132,6 +134,15 @@ def _read() -> Table:
     found = {name: stored_row("quantization", f"transformers: {name}")[0] for name in READ}
     rows = {name: ([f"{error:.1e}", MOST_LOGIT_ERROR], error <= MOST_LOGIT_ERROR) for name, error in found.items()}
     return _table(["read by transformers", "largest error of a logit", "bound"], rows)
+
+
+def _writing() -> Table:
+    grown = {scheme: stored_row("quantization", f"writing: {scheme}")[0] for scheme in MOST_BYTES_OF_WRITING}
+    rows = {
+        scheme: ([f"{grown[scheme] / 2**20:.0f}", f"at most {most / 2**20:.0f}"], grown[scheme] <= most)
+        for scheme, most in MOST_BYTES_OF_WRITING.items()
+    }
+    return _table(["MiB by which a process grows while it writes", "measured", "bound"], rows)
 
 
 def _memory() -> Table:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from checkpoints.errors import CheckpointError
 from checkpoints.load import load
@@ -119,6 +120,21 @@ def test_weights_decode_as_the_libraries_decode_them(name):
     with open_checkpoint(resolve(str(QUANTIZED / name))) as checkpoint:
         found = checkpoint.file.read_rows("a.weight", 0, len(expected))
     np.testing.assert_allclose(found, expected, rtol=3e-7, atol=1e-30)
+
+
+@pytest.mark.parametrize("name", ["gptq-v2-4", "gptq-v2-4-act-order"])
+@pytest.mark.parametrize("left_out", ["checkpoint_format", "a.g_idx"])
+def test_the_version_and_the_order_are_in_these_goldens(name, left_out, tmp_path):
+    """Without either the weights are others, but for groups that are in order."""
+    tensors = load_file(QUANTIZED / name / "model.safetensors")
+    config = json.loads((QUANTIZED / name / "config.json").read_text())["quantization_config"]
+    for values in (tensors, config):
+        values.pop(left_out, None)
+    expected = np.load(QUANTIZED / name / "decoded.npy")
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        found = checkpoint.file.read_rows("a.weight", 0, len(expected))
+    is_same = np.allclose(found, expected, rtol=3e-7)
+    assert is_same == (left_out == "a.g_idx" and name == "gptq-v2-4")
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 8])

@@ -48,11 +48,11 @@ OPTIONS = {
 }
 
 
-def write_model(path, layers=LAYERS, embedding="Q8_0"):
-    rng = np.random.default_rng(0)
+def write_model(path, layers=LAYERS, embedding="Q8_0", seed=0):
+    rng = np.random.default_rng(seed)
 
-    def tensor(name, shape, kind, seed):
-        raw = blocks_of("Q4_0" if kind == "IQ4_NL" else kind, shape, seed, scale=0.002)
+    def tensor(name, shape, kind, number):
+        raw = blocks_of("Q4_0" if kind == "IQ4_NL" else kind, shape, seed + number, scale=0.002)
         return build.Tensor(name, shape, int(GGMLQuantizationType[kind]), raw.tobytes())
 
     tensors = [

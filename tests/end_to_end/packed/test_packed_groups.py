@@ -21,7 +21,7 @@ from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, eight_bits, fp8, gptq, nf4
 from tests.checkpoints.random_models import Sizes, hf_tensors
 
-SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=96, num_layers=2)
+SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=128, num_layers=2)
 CONFIG = {
     "model_type": "llama",
     "hidden_size": SIZES.model_dim,
