@@ -1,6 +1,7 @@
 """Texts keep the law of their model with drafts of every proposer and with every rule of acceptance that promises it.
 
-2,000 texts of four tokens of SmolLM2 in float32, after a prompt that repeats itself, so that every proposer has drafts.
+2,000 texts of four tokens of SmolLM2 in float32, after a prompt of three words in random order: it goes on with these,
+so every proposer has drafts that are accepted.
 Two controls must be seen to differ: texts of another temperature, and typical acceptance, which promises no law. Heads
 are those that `scripts/prove proposers` trains.
 """
@@ -9,16 +10,17 @@ import argparse
 import json
 import sys
 
+import numpy as np
+
 from scripts.proofs.draft_laws.texts_of_three import NUM_TEXTS, TEMPERATURE, Drawn, drawn, exact_law
 from scripts.proofs.helpers.draft_configs import CONFIGS, FEWER_LAYERS, ITSELF, SMOLLM
 from scripts.proofs.helpers.stored_rows import stored_row
-from scripts.proofs.parity import read_goldens
 
 LEAST_P = 1e-3
 MOST_OF_OTHERS = 1e-6
 WARMER = 2.4  # of 1.4, 2,000 texts show too little: p = 0.04
 OPTIONS = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 16, "max_num_batched_tokens": 512}
-NUM_REPEATED = 10  # tokens of the prompt's second repetition
+WORDS, PROMPT_LEN = " red green blue", 60
 REJECTION, TYPICAL = {"acceptance": "rejection"}, {"acceptance": "typical"}
 PLAIN, OF_ANOTHER = "without drafts", f"without drafts, drawn at temperature {WARMER}"
 SETTINGS = {
@@ -57,8 +59,9 @@ def _drawn(name: str) -> Drawn:
     from jaxserve import LLM
     from tests.support.drafting import always
 
-    config, golden = (SETTINGS | CONTROLS)[name], read_goldens(SMOLLM)[0][0]
-    plain, prompt = LLM(SMOLLM, **OPTIONS), [*golden, *golden, *golden[:NUM_REPEATED]]
+    config, plain = (SETTINGS | CONTROLS)[name], LLM(SMOLLM, **OPTIONS)
+    words = plain.get_tokenizer().encode(WORDS)
+    prompt = np.random.default_rng(0).choice(words, PROMPT_LEN).tolist()
     law = exact_law(plain, prompt)
     if config is None:
         return drawn(plain, prompt, law, WARMER if name == OF_ANOTHER else TEMPERATURE)

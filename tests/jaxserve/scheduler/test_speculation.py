@@ -28,7 +28,8 @@ class Rows:
         self.slots, self.samples = np.arange(num_rows), np.ones(num_rows, bool)
         self.table, self.may_draft = SimpleNamespace(epoch=np.zeros(num_rows, np.int32)), np.ones(num_rows, bool)
         for seconds in (1000.0, 1.0, 1000.0):  # the first step may have compiled its bucket, the last the next step's
-            self.observe(SimpleNamespace(bucket=DECODE, late_rows=()), StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
+            plan = SimpleNamespace(bucket=DECODE, late_rows=(), slots=self.slots)
+            self.observe(plan, StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
 
     def observe(self, plan, outcome: StepOutcome, seconds: float) -> None:
         self.speculation.observe(plan, outcome, seconds)
@@ -85,11 +86,13 @@ def test_trials_take_a_small_share_of_the_time(seconds):
     assert len(trials) * (seconds - 1) <= TRIAL_SHARE * len(found)
 
 
-def test_a_row_that_does_not_gain_drafts_in_trials_only():
-    rows = Rows()
-    found = np.array([rows.step([0, 3, 3, 3]) for _ in range(200)])
-    assert (found[3:, 1:] == 7).all()
-    assert 200 / LEAST_PAUSE - 5 < (found[:, 0] > 0).sum() <= 200 / LEAST_PAUSE + 1
+@pytest.mark.parametrize(("accepted", "is_used"), [(7, True), (3, False)])
+def test_all_rows_draft_where_they_gain_together(accepted, is_used):
+    """One row of four gains: by 8 tokens the step advances by 11 tokens instead of 4 in twice the time, by 4 by 7."""
+    rows = Rows(times=TIMES | {WIDE: 2.0})
+    found = np.array([rows.step([0, accepted, 0, 0]) for _ in range(200)])
+    assert (found == found[:, :1]).all()
+    assert (found[10:] == 7).mean() == 1 if is_used else (found[10:] == 7).mean() < 0.03
 
 
 def test_rows_that_gained_too_little_are_tried_again():
@@ -114,14 +117,16 @@ def test_a_row_that_was_never_tried_is_tried_in_one_pass():
     assert not second.is_trial
 
 
-def test_a_new_sequence_in_a_slot_begins_anew():
-    rows = Rows()
-    for _ in range(4):
-        rows.step([3] * 4)
+@pytest.mark.parametrize("accepted", [5, 0])
+def test_a_new_sequence_is_taken_to_be_like_those_before(accepted):
+    """In a slot of one that gained it drafts at once, and else in trials; soon its own drafts count."""
+    rows = Rows(num_rows=1, times=TIMES | {WIDE: 1.4})
+    for _ in range(60):
+        rows.step([accepted])
     rows.table.epoch[0] += 1
-    found = [rows.step([3] * 4) for _ in range(LEAST_PAUSE)]
-    assert found[0] == [0, 7, 7, 7]
-    assert found[-1] == [7] * 4
+    assert rows.step([0]) == [7 if accepted else 0]
+    assert sum(rows.step([0])[0] > 0 for _ in range(40)) < 10
+    assert sum(rows.step([5])[0] > 0 for _ in range(100)) > 60
 
 
 def test_rows_that_the_host_must_see_do_not_draft():

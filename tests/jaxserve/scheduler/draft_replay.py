@@ -1,0 +1,117 @@
+"""The choice among two proposers, step by step against a clock; rates or records say which drafts are accepted."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Protocol
+
+import numpy as np
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.core.step_outcome import DraftCounts, StepOutcome
+from jaxserve.scheduler.speculation import Speculation
+
+MAX_DRAFTS = 5
+
+
+class Acceptance(Protocol):
+    """num_rows: rows. epoch: int32[rows], the number of the text that each has."""
+
+    num_rows: int
+    epoch: np.ndarray
+
+    def advance(self, proposers: np.ndarray, most: np.ndarray) -> np.ndarray:
+        """int[rows]: drafts that are accepted in the next pass, by the proposer of each row and its most drafts."""
+        ...
+
+
+class Rates:
+    """rates[p][r]: of row r by proposer p, how often a draft is accepted if those before it are; one endless text."""
+
+    def __init__(self, rates, seed: int = 0):
+        self._rates, self._random = np.array(rates), np.random.default_rng(seed)
+        self.num_rows = self._rates.shape[1]
+        self.epoch = np.zeros(self.num_rows, np.int32)
+
+    def advance(self, proposers: np.ndarray, most: np.ndarray) -> np.ndarray:
+        """See `Acceptance`."""
+        rates = self._rates[proposers, np.arange(self.num_rows)]
+        return np.minimum(self._random.geometric(1 - np.minimum(rates, 1 - 1e-9)) - 1, most)
+
+
+class Records:
+    """accepted[p][text][i]: drafts of proposer p that are accepted after token i. A row has every num_rows-th text, and
+    begins again after the last."""
+
+    def __init__(self, accepted, num_rows: int):
+        self._accepted, self.num_rows = np.array(accepted), num_rows
+        self.epoch, self._place = np.zeros(num_rows, np.int32), np.zeros(num_rows, int)
+
+    def advance(self, proposers: np.ndarray, most: np.ndarray) -> np.ndarray:
+        """See `Acceptance`."""
+        _, num_texts, text_len = self._accepted.shape
+        text = (np.arange(self.num_rows) + self.epoch * self.num_rows) % num_texts
+        accepted = np.minimum(self._accepted[proposers, text, self._place], most)
+        self._place += 1 + accepted
+        self.epoch += self._place >= text_len
+        self._place[self._place >= text_len] = 0
+        return accepted
+
+
+class Replay:
+    """seconds: of a pass without drafts (None), and of one in which proposers up to a number run. chosen: how often
+    each row had each proposer, and none."""
+
+    def __init__(self, acceptance: Acceptance, seconds: Mapping[int | None, float]):
+        num_rows = acceptance.num_rows
+        self.acceptance, self.seconds, self.slots = acceptance, seconds, np.arange(num_rows)
+        self.decode = Bucket(num_rows, num_rows, 8)
+        self.verify = Bucket((1 + MAX_DRAFTS) * num_rows, num_rows, 8, max_drafts=MAX_DRAFTS)
+        self.speculation = Speculation(num_rows, [int, int])
+        self.num_tokens, self.time, self.chosen = 0, 0.0, np.zeros((3, num_rows), int)
+        none = np.zeros(num_rows, np.int32)
+        for seconds_of_step in (
+            1000.0,
+            seconds[None],
+            1000.0,
+        ):  # the first may have compiled its bucket, the last others
+            self._observe(self.decode, None, none, seconds_of_step, none, none)
+
+    def step(self, static: int | None = -1) -> None:
+        """static: the proposer of all rows, None: no drafts; by default it is chosen."""
+        most = proposers = np.zeros(len(self.slots), np.int32)
+        if static == -1:
+            may_draft, table = np.ones(len(self.slots), bool), SimpleNamespace(epoch=self.acceptance.epoch)
+            plan = self.speculation.choose(table, self.slots, may_draft, self.decode, (self.verify,))
+            if plan is not None:
+                most, proposers = plan.max_drafts, plan.proposers
+        elif static is not None:
+            most, proposers = np.full(len(self.slots), MAX_DRAFTS), np.full(len(self.slots), static)
+        epochs = self.acceptance.epoch.copy()
+        accepted = self.acceptance.advance(proposers, most)
+        slowest = int(proposers[most > 0].max()) if most.any() else None
+        self.num_tokens += int((1 + accepted).sum())
+        self.time += self.seconds[slowest]
+        for row in self.slots:
+            self.chosen[proposers[row] if most[row] else 2, row] += 1
+        if static == -1:
+            counts = DraftCounts(most[:, None], accepted[:, None]) if most.any() else None
+            bucket = self.verify if most.any() else self.decode
+            self._observe(bucket, counts, accepted, self.seconds[slowest], most, proposers, epochs)
+
+    def _observe(self, bucket, counts, accepted, seconds, most, proposers, epochs=None) -> None:
+        plan = SimpleNamespace(
+            bucket=bucket,
+            late_rows=(),
+            slots=self.slots,
+            epochs=self.acceptance.epoch.copy() if epochs is None else epochs,
+            max_drafts=most,
+            proposers=proposers,
+            samples=np.ones(len(self.slots), bool),
+        )
+        columns = np.zeros((len(self.slots), 1))
+        self.speculation.observe(plan, StepOutcome(0, 1, 1 + accepted, columns, columns, drafts=counts), seconds)
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second so far."""
+        return self.num_tokens / self.time
