@@ -24,12 +24,12 @@ def check_packed_layers(mesh: Mesh, scheme: str) -> None:
         assert 1 <= step.traffic(compiled, part) <= MOST_TRAFFIC[platform]
 
 
-@pytest.mark.parametrize(("topology", "scheme"), [("v6e:2x2", "int8"), ("tpu7x:2x2x1", "fp8")])
+@pytest.mark.parametrize(("topology", "scheme"), [("v6e:2x2", "int8"), ("v6e:2x2", "w8a8-o16"), ("tpu7x:2x2x1", "fp8")])
 def test_tpus_read_codes_once(topology, scheme):
     check_packed_layers(tpu_mesh(topology, 4), scheme)
 
 
-@pytest.mark.parametrize("scheme", ["int8", "fp8"])
+@pytest.mark.parametrize("scheme", ["int8", "w8a8-o16", "fp8"])
 def test_gpus_read_codes_once(scheme):
     check_packed_layers(gpu_mesh(), scheme)
 
