@@ -14,6 +14,7 @@ import numpy as np
 from checkpoints.loading.packed_leaf import ORDER, PackedLeaf, PartsLeaf
 from checkpoints.loading.pieces import Fields, Piece, Progress, cut, read_codes, read_fields, read_piece
 from checkpoints.loading.shard_buffers import Leaf, LeafTuple
+from checkpoints.loading.stored_outliers import COLUMNS, check_columns, read_outliers
 from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
 from checkpoints.mapping.trees import is_tuple, leaf_dtype, matrices, stacked_shape, with_matrices
@@ -40,6 +41,12 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
     structs = matrices(target)
     shapes = {path: _shape(struct) for path, struct in structs.items()}
     plan = plan_load(str(checkpoint.weights), checkpoint.tensors, shapes, rules)
+    with_outliers = {
+        path for path, struct in structs.items() if isinstance(struct, QTensor) and struct.columns is not None
+    }
+    if with_outliers:
+        assert isinstance(checkpoint.file, QuantizedFile)
+        check_columns(checkpoint.file, plan, with_outliers)
     leaves = {path: _leaf(struct) for path, struct in structs.items()}
     # A piece that only devices of other processes need is not read here: those processes read it.
     pieces = [p for a in plan for p in cut(a) if leaves[a.leaf].needs(a.runs, p.start, p.stop)]
@@ -56,7 +63,10 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
             if isinstance(checkpoint.file, QuantizedFile):
                 stored = checkpoint.file.row_scheme_of(name)
                 if stored is not None and ALL_SCHEMES[stored].codes == struct.scheme.codes:
-                    return read_codes(checkpoint.file, piece)
+                    fields = read_codes(checkpoint.file, piece)
+                    if struct.columns is None:
+                        return fields
+                    return {**fields, **read_outliers(checkpoint.file, piece, struct.outliers.dtype)}
             values = read_piece(checkpoint.file, piece, np.dtype(np.float32))
             codes, scales = encode(values, struct.scheme, row_scales(values) if struct.scheme == FP8 else None)
             return {"codes": codes, "scales": scales}
@@ -83,12 +93,15 @@ def _shape(struct: Any) -> tuple[int, ...]:
 
 def _leaf(struct: Any) -> Any:
     if isinstance(struct, QTensor):
-        return PackedLeaf(struct, {"codes": _leaf(struct.codes), "scales": _leaf(struct.scales)})
+        fields = {"codes": _leaf(struct.codes), "scales": _leaf(struct.scales)}
+        if struct.columns is None:
+            return PackedLeaf(struct, fields)
+        return PackedLeaf(struct, {**fields, "outliers": _leaf(struct.outliers)}, {COLUMNS: Leaf(struct.columns)})
     if isinstance(struct, RowParts):
         return PartsLeaf([(_shape(part)[-2], _leaf(part)) for part in struct.parts])
     if isinstance(struct, BlockTensor):
-        order = None if struct.order is None else Leaf(struct.order)
-        return PackedLeaf(struct, {name: _leaf(field) for name, field in struct.fields.items()}, order)
+        of_inputs = {} if struct.order is None else {ORDER: Leaf(struct.order)}
+        return PackedLeaf(struct, {name: _leaf(field) for name, field in struct.fields.items()}, of_inputs)
     return LeafTuple(struct) if is_tuple(struct) else Leaf(struct)
 
 

@@ -1,7 +1,7 @@
 """Device: `PackedLeaf`, a packed matrix while it is filled, and `PartsLeaf`, one of several parts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -18,29 +18,31 @@ ORDER = "order"
 @dataclass(frozen=True, slots=True)
 class PackedLeaf:
     """All fields have the same rows. struct: the matrix, of `jax.ShapeDtypeStruct`s. fields: by name; of a
-    `QTensor` its codes and scales. order: of the inputs, [L, I]."""
+    `QTensor` its codes, scales and outliers. of_inputs: fields [L, n] that have one row a layer: the order of inputs,
+    or the columns of outliers."""
 
     struct: QTensor | BlockTensor
     fields: Mapping[str, Leaf | LeafTuple]
-    order: Leaf | None = None
+    of_inputs: Mapping[str, Leaf] = field(default_factory=dict[str, Leaf])
 
     def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
         """Whether any local shard holds part of the source rows `[start, stop)`."""
-        return any(field.needs(runs, start, stop) for field in self.fields.values())
+        return any(leaf.needs(runs, start, stop) for leaf in self.fields.values())
 
     def fill(self, runs: Sequence[Run], start: int, rows: Mapping[str, np.ndarray]) -> None:
         """Writes the fields of the source rows from `start` on; a field may be kept as the bits of its numbers."""
-        for name, field in self.fields.items():
-            field.fill(runs, start, rows[name].view(field.dtype))
-        if self.order is not None:
-            self.order.fill([Run(0, 1, (), target=runs[0].lead[0])], 0, rows[ORDER])
+        for name, leaf in self.fields.items():
+            leaf.fill(runs, start, rows[name].view(leaf.dtype))
+        for name, leaf in self.of_inputs.items():
+            leaf.fill([Run(0, 1, (), target=runs[0].lead[0])], 0, rows[name])
 
     def filled(self) -> QTensor | BlockTensor:
         """The filled matrix."""
-        filled = {name: field.filled() for name, field in self.fields.items()}
+        filled = {name: leaf.filled() for name, leaf in self.fields.items()}
+        of_inputs = {name: leaf.filled() for name, leaf in self.of_inputs.items()}
         if isinstance(self.struct, QTensor):
-            return replace(self.struct, **filled)
-        return replace(self.struct, fields=filled, order=self.order and self.order.filled())
+            return replace(self.struct, **filled, **of_inputs)
+        return replace(self.struct, fields=filled, **of_inputs)
 
 
 class PartsLeaf:

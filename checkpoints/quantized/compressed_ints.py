@@ -7,7 +7,7 @@
 
 Scales are [out, groups], or one for all. Zero points are signed, too: int8 like the scales, or with packed codes int32
 [out · bits / 32, groups], packed along the outputs. weight_g_idx int32 [in] is the group of each input; without it, or
-where it is -1, inputs are grouped in order.
+where it is -1, inputs are grouped in order. Codes with coded activations may have outliers (`outlier_weight.py`).
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,11 @@ from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
 from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, in_order, order_of
+from checkpoints.quantized.outlier_weight import with_outliers
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
+    QuantizedWeight,
     check_part,
     names_of,
     part,
@@ -48,7 +50,7 @@ class IntScheme:
         """See `Scheme`."""
         return info.dtype == "I32" if info.name.endswith(PACKED) else info.dtype == "I8" and info.name.endswith(WHOLE)
 
-    def weight(self, file: ColumnFile, name: str) -> "IntWeight":
+    def weight(self, file: ColumnFile, name: str) -> QuantizedWeight:
         """See `Scheme`."""
         codes, is_packed = file.tensors[name], name.endswith(PACKED)
         module = name.removesuffix(PACKED).removesuffix(WHOLE)
@@ -72,7 +74,8 @@ class IntScheme:
         declared = file.tensors.get(f"{module}.weight_shape")
         parts = codes, scales, zeros, groups, declared
         info = weight_info(f"{module}.weight", (num_out, num_in), f"INT-{self.bits}", parts)
-        return IntWeight(info, names_of(*parts), codes, scales, zeros, groups, self.bits, self.has_coded_inputs)
+        weight = IntWeight(info, names_of(*parts), codes, scales, zeros, groups, self.bits, self.has_coded_inputs)
+        return with_outliers(weight, file)
 
 
 def _scale_shapes(file: ColumnFile, module: str, num_out: int) -> list[tuple[int, ...]]:

@@ -9,6 +9,7 @@ import numpy as np
 from checkpoints.errors import CheckpointError, listed
 from checkpoints.formats.tensor_file import ColumnFile, TensorFile
 from checkpoints.quantized.group_codes import GroupedWeight, OrderedWeight, fields_of
+from checkpoints.quantized.outlier_weight import OutlierWeight
 from checkpoints.quantized.packed_weight import PackedWeight
 from checkpoints.quantized.quantized_weight import Misfit, QuantizedWeight, Scheme
 from checkpoints.quantized.row_codes import RowCodedWeight
@@ -63,6 +64,26 @@ class QuantizedFile:
         weight = self._weights[name]
         assert isinstance(weight, RowCodedWeight)
         return weight.row_codes(self._file, start, stop)
+
+    @property
+    def num_outliers(self) -> int:
+        """Columns of each matrix that are not coded. Raises `CheckpointError` where they are not as many in all."""
+        found = {weight.num_outliers if isinstance(weight, OutlierWeight) else 0 for weight in self._weights.values()}
+        if len(found) > 1:
+            raise CheckpointError(f"its matrices have different numbers of outliers: {sorted(found)}")
+        return max(found, default=0)
+
+    def outlier_columns(self, name: str) -> np.ndarray:
+        """Of a weight of a file with `num_outliers`, [K]."""
+        weight = self._weights[name]
+        assert isinstance(weight, OutlierWeight)
+        return weight.outlier_columns(self._file)
+
+    def read_outliers(self, name: str, start: int, stop: int) -> np.ndarray:
+        """The weights of these columns, float32 [stop - start, K]."""
+        weight = self._weights[name]
+        assert isinstance(weight, OutlierWeight)
+        return weight.outlier_rows(self._file, start, stop)
 
     def form_of(self, name: str) -> "BlockForm | None":
         weight = self._weights.get(name)

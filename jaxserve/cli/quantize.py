@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from checkpoints.quantized.forms.form_names import FORM_NAMES, GGUF_NAMES
-from jaxserve.cli.args.arg_types import existing_file, number
+from jaxserve.cli.args.arg_types import count, existing_file, number
 from jaxserve.cli.args.output_model import MAX_SHARD_SIZE, add_folders, add_output_flags, byte_size
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import DTYPES
@@ -33,7 +33,9 @@ def run(argv: list[str]) -> int:
     if args.scheme in GGUF_NAMES:
         return _write_gguf(args, source)
     max_shard_bytes = args.max_shard_size or byte_size(MAX_SHARD_SIZE)
-    target = ConversionTarget(args.folder, "safetensors", args.dtype, max_shard_bytes, args.overwrite, args.scheme)
+    target = ConversionTarget(
+        args.folder, "safetensors", args.dtype, max_shard_bytes, args.overwrite, args.scheme, args.outliers
+    )
     calibration = {} if args.calibration is None else _calibration(args)
     with LoadBar(not args.quiet, "Quantizing") as bar:
         is_new = convert(source, target, bar.update, **calibration)
@@ -69,15 +71,19 @@ def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
         parser.error(f"--scheme {args.scheme} needs --calibration FILE")
     if args.calibration is not None and not is_calibrated and args.scheme not in (SMOOTHED, NF4):
         parser.error(f"--calibration has no use with --scheme {args.scheme}")
-    if args.smooth is not None and (args.scheme != SMOOTHED or args.calibration is None):
-        parser.error(f"--smooth needs --scheme {SMOOTHED} and --calibration FILE")
+    for name, is_given in (("smooth", args.smooth is not None), ("outliers", args.outliers > 0)):
+        if is_given and (args.scheme != SMOOTHED or args.calibration is None):
+            parser.error(f"--{name} needs --scheme {SMOOTHED} and --calibration FILE")
+    if args.smooth is not None and args.outliers:
+        parser.error("--smooth has no use with --outliers, which takes its place")
 
 
 def _calibration(args: argparse.Namespace) -> dict[str, Any]:
     """What `convert` takes of it."""
     from jaxserve.convert.awq_scales import AwqScales, FoldedHessians
     from jaxserve.convert.hessians import LayerHessians
-    from jaxserve.convert.smooth import observe
+    from jaxserve.convert.largest_inputs import largest_inputs
+    from jaxserve.convert.smooth import Smoothing
     from jaxserve.core.errors import RequestError
     from jaxserve.core.progress_bars import CountBar
     from jaxserve.engine.pure_model import load
@@ -95,8 +101,10 @@ def _calibration(args: argparse.Namespace) -> dict[str, Any]:
         scales = AwqScales(LayerHessians(model, pieces), int(args.scheme.partition("-g")[2]))
         return {"scales": scales, "sums": FoldedHessians(scales)}
     with CountBar(not args.quiet, desc="Observing", unit="layer", total=model.config.num_layers) as bar:
-        alpha = ALPHA if args.smooth is None else args.smooth
-        return {"scales": observe(model, pieces, alpha, lambda done, _: bar.update(done - bar.n))}
+        largest = largest_inputs(model, pieces, lambda done, _: bar.update(done - bar.n))
+    if args.outliers:
+        return {"sums": largest}
+    return {"scales": Smoothing(largest, ALPHA if args.smooth is None else args.smooth)}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -125,13 +133,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"a text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for AWQ and GPTQ, with "
         f"{NF4} to choose codes by GPTQ, or with {SMOOTHED} to move outlying channels of the activations into the "
-        "weights (SmoothQuant)",
+        "weights (SmoothQuant), or to find those of --outliers",
     )
     parser.add_argument(
         "--smooth",
         type=number(0, 1),
         metavar="ALPHA",
         help=f"how much of them is moved; the larger, the more (default: {ALPHA})",
+    )
+    parser.add_argument(
+        "--outliers",
+        type=count,
+        default=0,
+        metavar="K",
+        help="instead of moving them, multiply up to K inputs of each matrix with uncoded weights: those of which the "
+        "text has values above 6 (LLM.int8()). Others than jaxserve read the folder as w8a8 without (default: 0)",
     )
     parser.add_argument(
         "--dtype",

@@ -18,6 +18,8 @@ from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
 from checkpoints.quantized.forms.all_forms import form_of
+from checkpoints.quantized.forms.outlier_form import OutlierForm
+from checkpoints.quantized.forms.written_form import WrittenForm
 from checkpoints.sources import ResolvedSource
 from checkpoints.writing.conversion_manifest import ConversionManifest, identity
 from checkpoints.writing.write_orbax import write_orbax
@@ -38,7 +40,8 @@ from jaxserve.runner.orbax_io import saved_structs
 @dataclass(frozen=True, slots=True)
 class ConversionTarget:
     """What to write. dtype "auto": float32 where the source declares it, otherwise bfloat16. scheme: in which the
-    matrices of the layers are quantized, a name in `FORMS`; None: they are like the others."""
+    matrices of the layers are quantized, a name in `FORMS`; None: they are like the others. num_outliers: columns of
+    each matrix in w8a8 that may stay as they are, chosen by `sums`, which are `LargestInputs`."""
 
     folder: Path
     format: Literal["orbax", "safetensors"]
@@ -46,6 +49,7 @@ class ConversionTarget:
     max_shard_bytes: int
     is_overwritten: bool = False
     scheme: str | None = None
+    num_outliers: int = 0
 
 
 def convert(
@@ -58,14 +62,14 @@ def convert(
 ) -> bool:
     """Writes `target`; False where an earlier run has finished it. progress(done, total): called with bytes written.
     scales: of the inputs of matrices that are quantized; None: they stay as they are. sums: for schemes of AWQ
-    and GPTQ, and NF4 by GPTQ. adapter: is added to the matrices, in float32.
+    and GPTQ, NF4 by GPTQ, and outliers. adapter: is added to the matrices, in float32.
 
     Raises `CheckpointError` where the source lacks what the described model needs, or the folder is in use.
     """
     with open_checkpoint(source) as checkpoint:
         model = read_config(checkpoint)
         dtype = choose_dtype(target.dtype, model.dtype)
-        form = None if target.scheme is None else form_of(target.scheme, is_calibrated=sums is not None)
+        form = _form(target, dtype, is_calibrated=sums is not None)
         is_changed = form is not None or adapter is not None
         tree = saved_tree(model, jnp.dtype(jnp.float32) if is_changed else dtype)
         leaves = leaves_of(checkpoint, model, tree)
@@ -89,6 +93,12 @@ def convert(
             write_safetensors(target.folder, parts, manifest, progress, max_shard_bytes=limit)
         manifest.finish()
         return True
+
+
+def _form(target: ConversionTarget, dtype: np.dtype, *, is_calibrated: bool) -> WrittenForm | None:
+    if target.num_outliers:
+        return OutlierForm(target.num_outliers, dtype)
+    return None if target.scheme is None else form_of(target.scheme, is_calibrated=is_calibrated)
 
 
 def saved_tree(model: ModelConfig, dtype: jnp.dtype) -> SavedTree:
@@ -126,6 +136,7 @@ def _identity(
         "dtype": dtype.name,
         "max_shard_bytes": limit,
         "scheme": target.scheme,
+        "outliers": target.num_outliers,
         "calibration": None if calibration is None else calibration.digest,
         "adapter": None if adapter is None else adapter_digest(adapter),
     }

@@ -6,31 +6,27 @@ The product is the same, but outlying channels of x have less weight when activa
 Each s is rounded to a power of two: folding is exact then in every dtype.
 """
 
-import hashlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Float
 
 from checkpoints.mapping.parts import Part
-from jaxserve.convert.folded_leaves import AFTER_NORMS, layer_number
-from jaxserve.engine.pure_model import PureModel
-from jaxserve.functional.layer_inputs import LARGEST, layer_inputs
+from jaxserve.convert.folded_leaves import AFTER_NORMS
+from jaxserve.convert.largest_inputs import LargestInputs
 
 
 @dataclass(frozen=True, slots=True)
 class Smoothing:
-    """`InputScales`. largest: of each layer, by the names of its matrices, the largest magnitude of each input."""
+    """`InputScales`."""
 
-    largest: tuple[Mapping[str, np.ndarray], ...]
+    largest: LargestInputs
     alpha: float
 
     @property
     def digest(self) -> str:
         """A name for it."""
-        values = [layer[name].tobytes() for layer in self.largest for name in sorted(layer)]
-        return hashlib.sha256(b"".join(values)).hexdigest()[:12] + f", alpha {self.alpha}"
+        return f"{self.largest.digest}, alpha {self.alpha}"
 
     @property
     def matrices(self) -> frozenset[str]:
@@ -39,20 +35,8 @@ class Smoothing:
 
     def of(self, part: Part, name: str, weight: np.ndarray) -> Float[np.ndarray, "D"]:
         """See `InputScales`."""
-        of_inputs = self.largest[layer_number(part)][name]
         of_weights = np.max(np.abs(weight), axis=tuple(range(weight.ndim - 1)))
-        return powers_of_two(of_inputs, of_weights.astype(np.float32), self.alpha)
-
-
-def observe(
-    model: PureModel, texts: Int32[np.ndarray, "N T"], alpha: float, progress: Callable[[int, int], None]
-) -> Smoothing:
-    """What is largest over all tokens of the texts. progress: called with the layers done, and all."""
-    found = list[Mapping[str, np.ndarray]]()
-    for kept in layer_inputs(model.settings, model.params, texts, LARGEST):
-        found.append({name: np.asarray(values) for name, values in kept.items()})
-        progress(len(found), model.config.num_layers)
-    return Smoothing(tuple(found), alpha)
+        return powers_of_two(self.largest.of(part, name), of_weights.astype(np.float32), self.alpha)
 
 
 def powers_of_two(

@@ -53,7 +53,11 @@ def packed(spec: ParamSpec, form: Form | None, parts: tuple[int, ...] = ()) -> M
         return RowParts(tuple(map(_of_blocks, rows, form)))
     codes = ParamSpec(spec.shape, spec.axes, jnp.dtype(form.codes), RANDOM_CODES)
     scales = ParamSpec(spec.shape[:-1], spec.axes[:-1], jnp.float32, spec.shape[-1] ** -0.5 / RANDOM_CODES)
-    return QTensor(codes, scales, form, jnp.dtype(spec.dtype).name)
+    outliers = columns = None
+    if form.num_outliers:
+        outliers = replace(spec, shape=(*spec.shape[:-1], form.num_outliers), axes=(*spec.axes[:-1], None))
+        columns = ParamSpec((form.num_outliers,), (None,), jnp.int32, 0.0)
+    return QTensor(codes, scales, form, jnp.dtype(spec.dtype).name, outliers, columns)
 
 
 def decoded_spec(leaf: Matrix) -> ParamSpec:
@@ -102,8 +106,14 @@ class LayerSpecs:
         if isinstance(of_layer, BlockTensor):
             return self._of_blocks(of_layer)
         if isinstance(of_layer, QTensor):
-            return replace(of_layer, codes=self._of_all(of_layer.codes), scales=self._stacked(of_layer.scales))
+            return self._of_rows(of_layer)
         return self._of_all(of_layer)
+
+    def _of_rows(self, of_layer: QTensor) -> QTensor:
+        coded = replace(of_layer, codes=self._of_all(of_layer.codes), scales=self._stacked(of_layer.scales))
+        if of_layer.columns is None:
+            return coded
+        return replace(coded, outliers=self._stacked(of_layer.outliers), columns=self._stacked(of_layer.columns))
 
     def _of_blocks(self, of_layer: BlockTensor) -> BlockTensor:
         order = None if of_layer.order is None else self._stacked(of_layer.order)

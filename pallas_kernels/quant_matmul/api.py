@@ -33,7 +33,8 @@ def quant_matmul(
     """x · wᵀ (+ bias), or activation(x · w[0]ᵀ) · (x · w[1]ᵀ), of the decoded weights w of a layer.
 
     No array of decoded weights is made; of blocks some rows are decoded at a time. With a scheme of coded inputs each
-    token is coded with the scale max |x| / the largest code, over all inputs; sums of integers are exact.
+    token is coded with the scale max |x| / the largest code, over all inputs but outliers, whose products in the type
+    of x are added in float32; sums of integers are exact.
 
     Args:
       stack: of layers.

@@ -23,15 +23,23 @@ def quant_matmul(
 ) -> Float[Array, "T *out"]:
     """See `api.quant_matmul`. Computed in float64 where `x` is (under `jax.enable_x64`), else in float32."""
     real = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
-    weights, inputs = _decoded(stack, layer, real), x.astype(real)
+    weights, inputs, added = _decoded(stack, layer, real), x.astype(real), jnp.zeros((), real)
+    if isinstance(stack, QTensor) and stack.columns is not None:
+        columns = stack.columns[layer]
+        added = _product(inputs.at[:, columns].get(mode="fill", fill_value=0), stack.outliers[layer].astype(real))
+        inputs = inputs.at[:, columns].set(0, mode="drop")
     if isinstance(stack, QTensor) and stack.scheme.has_coded_inputs:
         inputs = _coded(inputs, stack.scheme)
-    y = jnp.tensordot(inputs, weights, axes=(1, -1), precision="highest")
+    y = _product(inputs, weights) + added
     if spec.activation is not None:
         y = ACTIVATIONS[spec.activation](y[:, 0]) * y[:, 1]
     if bias is not None:
         y = y + bias.astype(real)[None]
     return y.astype(jnp.dtype(spec.out_dtype or x.dtype))
+
+
+def _product(inputs: Float[Array, "T I"], weights: Float[Array, "*out I"]) -> Float[Array, "T *out"]:
+    return jnp.tensordot(inputs, weights, axes=(1, -1), precision="highest")
 
 
 def _decoded(stack: QTensor | BlockTensor, layer: jax.Array, real: Any) -> Float[Array, "*out I"]:

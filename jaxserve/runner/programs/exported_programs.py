@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from jaxserve.sampling.slot_state import SlotState
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.form_keys import form_of_key, key_of
 from pallas_kernels.block_tensor import BlockTensor, RowParts
-from pallas_kernels.qtensor import ALL_SCHEMES, QTensor, Scheme
+from pallas_kernels.qtensor import QTensor, Scheme
 
 EXPORT_NAMES = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 """`jax.export`'s name of each platform."""
@@ -33,12 +33,12 @@ def _no_fields(_: bytes) -> tuple[()]:
 
 
 def _scheme_bytes(fields: tuple[Scheme, str]) -> bytes:
-    return json.dumps([fields[0].name, fields[1]]).encode()
+    return json.dumps([asdict(fields[0]), fields[1]]).encode()
 
 
 def _scheme_fields(stored: bytes) -> tuple[Scheme, str]:
     scheme, dtype = json.loads(stored)
-    return ALL_SCHEMES[scheme], dtype
+    return Scheme(**scheme), dtype
 
 
 def _form_bytes(fields: tuple[BlockForm, str]) -> bytes:

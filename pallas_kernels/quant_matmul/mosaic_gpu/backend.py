@@ -31,6 +31,8 @@ def quant_matmul(
     """See `api.quant_matmul`."""
     if isinstance(stack, BlockTensor):
         return block_product(x, stack, layer, spec, bias)
+    if stack.columns is not None:
+        raise NotImplementedError("it multiplies codes alone; XLA adds the products of outliers")
     if not stack.scheme.has_coded_inputs:
         return product(x, stack.codes, stack.scales, None, layer, spec, bias, None)
     if spec.divided_axis == -1:

@@ -22,8 +22,10 @@ PIECE_LEN, NUM_PIECES = 512, 40
 CALIBRATION_CHARS = 200_000
 """Of the end: more than the 128 pieces of 256 tokens that `jaxserve quantize` reads."""
 CALIBRATED = ("gptq-", "awq-", "nf4")
-SMOOTHED, NEAREST = ", smoothed", ", nearest codes"
-"""After the name of a scheme: calibrated with a text that it does not need; without the text that it has otherwise."""
+SMOOTHED, NEAREST, OUTLIERS = ", smoothed", ", nearest codes", ", outliers"
+"""After the name of a scheme: calibrated with a text that it does not need; without the text that it has otherwise;
+with columns that are not coded."""
+NUM_OUTLIERS = 16
 
 
 def quality(name: str) -> dict[str, Any]:
@@ -56,13 +58,14 @@ def quantized(name: str) -> Path:
 
 def options_of(name: str) -> list[str]:
     """Of the command that writes the model with this scheme: the text that calibrates it."""
-    is_calibrated = name.endswith(SMOOTHED) or (name.startswith(CALIBRATED) and not name.endswith(NEAREST))
+    may_be = name.startswith(CALIBRATED) and not name.endswith(NEAREST)
+    is_calibrated = may_be or name.endswith((SMOOTHED, OUTLIERS))
     if not is_calibrated:
         return []
     STORE.mkdir(parents=True, exist_ok=True)
     calibration = STORE / "calibration.txt"
     calibration.write_text(_text()[-CALIBRATION_CHARS:], encoding="utf-8")
-    return ["--calibration", str(calibration)]
+    return ["--calibration", str(calibration), *(["--outliers", str(NUM_OUTLIERS)] if name.endswith(OUTLIERS) else [])]
 
 
 def grown_bytes(quantization: str) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from scripts.proofs import parity
 from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio
-from scripts.proofs.helpers.quantized_models import NEAREST, SMOOTHED, file_bytes, grown_bytes, quality
+from scripts.proofs.helpers.quantized_models import NEAREST, OUTLIERS, SMOOTHED, file_bytes, grown_bytes, quality
 from scripts.proofs.helpers.stored_rows import stored_row
 from scripts.proofs.quantization.read_by_transformers import largest_error
 from scripts.proofs.quantization.written_memory import MOST_BYTES_OF_WRITING, peak_bytes
@@ -33,12 +33,12 @@ WAYS: dict[str, dict[str, Any]] = {
 MOST_BYTES = 1.02
 """Of the weights on all devices, over those of the file. Devices that share a KV head each have its weights."""
 
-SMOOTH_W8A8, NEAREST_NF4 = f"w8a8{SMOOTHED}", f"nf4{NEAREST}"
-MOST_PERPLEXITY = {"int8": 1.005, "q8_0": 1.005, SMOOTH_W8A8: 1.02, "fp8": 1.02}
+SMOOTH_W8A8, OUTLIERS_W8A8, NEAREST_NF4 = f"w8a8{SMOOTHED}", f"w8a8{OUTLIERS}", f"nf4{NEAREST}"
+MOST_PERPLEXITY = {"int8": 1.005, "q8_0": 1.005, SMOOTH_W8A8: 1.02, OUTLIERS_W8A8: 1.02, "fp8": 1.02}
 MOST_PERPLEXITY |= dict.fromkeys(("awq-g64", "gptq-g64", "nf4"), 1.08)
 """Over that of the dense model. W8A8 has no bound without a text (1.027 on the day it was first measured), nor have
 schemes with the nearest of few codes (NF4 1.29 on 4,096 tokens, by GPTQ 1.04)."""
-WORSE = dict.fromkeys(("int8", "w8a8", SMOOTH_W8A8, "fp8", "gptq-g64", "awq-g64"), "int4-g64")
+WORSE = dict.fromkeys(("int8", "w8a8", SMOOTH_W8A8, OUTLIERS_W8A8, "fp8", "gptq-g64", "awq-g64"), "int4-g64")
 WORSE |= {"nf4": NEAREST_NF4, "q8_0": "q4_0"}
 """Schemes, and those that must be further from the dense model: with fewer bits, or with the nearest codes."""
 

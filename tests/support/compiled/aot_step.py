@@ -78,7 +78,8 @@ def published_eagle(target: ModelConfig) -> EagleConfig:
 
 
 NF4 = Nf4Form().block_form()
-FORMS = ALL_SCHEMES | GGML_FORMS | {NF4.name: NF4}
+OUTLIERS = ALL_SCHEMES["w8a8"].with_outliers(16)
+FORMS = ALL_SCHEMES | GGML_FORMS | {form.name: form for form in (NF4, OUTLIERS)}
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,8 @@ class StepCase:
         form = None if self.scheme is None else FORMS[self.scheme]
         if isinstance(form, BlockForm) and self.mesh.devices.flat[0].platform == "tpu":
             form = with_half_bits(form)
-        model = Settings(config, self.mesh, DTYPE, PAGE, backend, packing=Packing(form, form))
+        ends = ALL_SCHEMES["w8a8"] if form == OUTLIERS else form
+        model = Settings(config, self.mesh, DTYPE, PAGE, backend, packing=Packing(form, ends))
         proposer = None if self.drafts is None else DRAFTS[self.drafts](model)
         if self.draft is not None:
             proposer = DraftModel.of(model, SHAPES[self.draft])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from checkpoints.formats.tensor_file import TensorFile
 from checkpoints.mapping.stored_forms import types_without_a_form
 from checkpoints.quantized.forms.form_names import CODED_NAMES
 from checkpoints.quantized.quantized_file import QuantizedFile
@@ -18,7 +19,7 @@ from jaxserve.engine.build.packing.coded_source import coded_while_loading
 from jaxserve.engine.build.packing.fp8_products import fp8_packing
 from jaxserve.engine.build.packing.stored_blocks import StoredBlocks, stored_blocks
 from jaxserve.models.packing import Packing
-from pallas_kernels.qtensor import FP8, SCHEMES
+from pallas_kernels.qtensor import FP8, SCHEMES, Scheme
 
 NO_FORM = "it has no packed form"
 UNREPEATED = "differ from layer to layer in no repeating order, so that a GPU's host would choose among them"
@@ -42,15 +43,15 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     asked = config.quantization
     if asked in CODED_NAMES:
         return coded_while_loading(config, source, device)
-    if asked in SCHEMES:
-        return replace(source, packing=Packing(layers=SCHEMES[asked], ends=SCHEMES[asked]))
     file = None if source.checkpoint is None else source.checkpoint.file
+    if asked in SCHEMES:
+        return replace(source, packing=Packing(layers=_of_rows(asked, file), ends=SCHEMES[asked]))
     if asked == "dense" or file is None:
         return _without(config, source)
     num_devices = config.tensor_parallel_size
     stored = file.row_scheme if isinstance(file, QuantizedFile) else None
     if stored in SCHEMES:
-        return replace(source, packing=Packing(layers=SCHEMES[stored]))
+        return replace(source, packing=Packing(layers=_of_rows(stored, file)))
     dtype = choose_dtype(config.dtype, source.model.dtype)
     may_code_inputs = stored == FP8.name and (asked == "packed" or dtype != jnp.float32)
     if may_code_inputs and (packing := fp8_packing(device, num_devices, source.model)) is not None:
@@ -66,6 +67,14 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     if asked == "auto" and device.platform == "cpu":
         return replace(source, packing=Packing(decoded=found.apart(source.model)[1].name))
     return _naming(others, _with_blocks(config, source, device, dtype, found))
+
+
+def _of_rows(name: str, file: TensorFile | None) -> Scheme:
+    """A scheme of the layers, with the outliers that a file has for it."""
+    scheme = SCHEMES[name]
+    if not scheme.has_coded_inputs or not isinstance(file, QuantizedFile) or file.row_scheme != name:
+        return scheme
+    return scheme.with_outliers(file.num_outliers)
 
 
 def _with_blocks(

@@ -54,6 +54,7 @@ def test_a_program_is_read_back_and_compiled(programs, name):
 PARTS = tuple(GGML_FORMS[name] for name in ("Q4_0", "Q5_1", "Q8_0"))
 PACKINGS = {
     "rows": Packing(SCHEMES["int8"], SCHEMES["int8"]),
+    "rows with outliers": Packing(SCHEMES["w8a8"].with_outliers(16)),
     "blocks and parts": Packing(layers=int_form(4, 64, "float16", has_zeros=True), own=(("layers/global/qkv", PARTS),)),
 }
 

@@ -6,30 +6,35 @@ from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
 from tests.support.compiled.aot import assert_in_place, gpu_mesh, ptxas_report, tpu_mesh
-from tests.support.compiled.aot_step import FORMS, StepCase
+from tests.support.compiled.aot_step import FORMS, OUTLIERS, StepCase
 
 DECODE = Bucket(64, 64, 128)
 MB = 10**6
 # Beyond the codes: activations, and on a GPU the sums of integers in 32 bits, of two parts for weights alone.
 MOST_TRAFFIC = {"tpu": 1.08, "gpu": 1.4}
+OUTLIER_SUMS = {"tpu": 0.0, "gpu": 0.1}  # those of outliers, in float32: of W8A8 1.23 without, 1.47 with them
 MOST_TEMPORARIES = {"tpu": 7 * MB, "gpu": 50 * MB}  # on a GPU 34 MB are cuBLAS's
 
 
 def check_packed_layers(mesh: Mesh, scheme: str) -> None:
     step, platform = StepCase(mesh, "llama-3-8b", DECODE, scheme=scheme), mesh.devices.flat[0].platform
-    layers = step.compile_backbone()
+    layers, most = step.compile_backbone(), MOST_TRAFFIC[platform]
+    if scheme == OUTLIERS.name:
+        most += OUTLIER_SUMS[platform]
     assert_in_place(layers, step.state.kv.pool, max_temp_bytes=MOST_TEMPORARIES[platform])
     for compiled, part in ((layers, "layers"), (step.compile_ends(), "lm_head")):
         assert not step.weight_copies(compiled)
-        assert 1 <= step.traffic(compiled, part) <= MOST_TRAFFIC[platform]
+        assert 1 <= step.traffic(compiled, part) <= most
 
 
-@pytest.mark.parametrize(("topology", "scheme"), [("v6e:2x2", "int8"), ("tpu7x:2x2x1", "fp8")])
+@pytest.mark.parametrize(
+    ("topology", "scheme"), [("v6e:2x2", "int8"), ("v6e:2x2", OUTLIERS.name), ("tpu7x:2x2x1", "fp8")]
+)
 def test_tpus_read_codes_once(topology, scheme):
     check_packed_layers(tpu_mesh(topology, 4), scheme)
 
 
-@pytest.mark.parametrize("scheme", ["int8", "fp8"])
+@pytest.mark.parametrize("scheme", ["int8", OUTLIERS.name, "fp8"])
 def test_gpus_read_codes_once(scheme):
     check_packed_layers(gpu_mesh(), scheme)
 
