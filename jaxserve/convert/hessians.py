@@ -16,7 +16,7 @@ from jaxserve.functional.layer_inputs import PRODUCTS, Kept, layer_inputs
 
 
 class InputSums(Protocol):
-    """What a `CalibratedForm` needs: sums over inputs of matrices."""
+    """What a `CalibratedForm` needs: sums over inputs of matrices, or what is largest in them."""
 
     @property
     def digest(self) -> str:

@@ -23,14 +23,16 @@ def quant_matmul(
 ) -> Float[Array, "T *out"]:
     """See `api.quant_matmul`. Computed in float64 where `x` is (under `jax.enable_x64`), else in float32."""
     real = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
-    weights, inputs, added = _decoded(stack, layer, real), x.astype(real), jnp.zeros((), real)
+    weights, inputs, added = _decoded(stack, layer, real), x.astype(real), None
     if isinstance(stack, QTensor) and stack.columns is not None:
         columns = stack.columns[layer]
         added = _product(inputs.at[:, columns].get(mode="fill", fill_value=0), stack.outliers[layer].astype(real))
         inputs = inputs.at[:, columns].set(0, mode="drop")
     if isinstance(stack, QTensor) and stack.scheme.has_coded_inputs:
         inputs = _coded(inputs, stack.scheme)
-    y = _product(inputs, weights) + added
+    y = _product(inputs, weights)
+    if added is not None:
+        y = y + added
     if spec.activation is not None:
         y = ACTIVATIONS[spec.activation](y[:, 0]) * y[:, 1]
     if bias is not None:
