@@ -20,6 +20,7 @@ from jaxtyping import Array, Int, Shaped
 
 from pallas_kernels.dispatch import interpretation, require_one_device
 from pallas_kernels.kernel_types import Ref, Scalar
+from pallas_kernels.table_rows.mosaic_tpu import check_types
 
 TOKENS = 8
 """Rows of one turn: sublanes of float32."""
@@ -35,9 +36,7 @@ def rows_of_columns(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tupl
     """See `api.table_rows`."""
     require_one_device()
     num_tokens, num_rows = len(index), len(tables[0])
-    for table in tables:
-        if not jnp.issubdtype(table.dtype, jnp.integer) or table.dtype.itemsize > 2:
-            raise NotImplementedError(f"it takes rows of integers of 8 and 16 bits, not of {table.dtype}")
+    check_types(tables)
     if num_rows % LANES:
         raise NotImplementedError(f"{num_rows} rows are no whole tiles of {LANES}")
     num_bytes = sum(NUM_TURNS * TOKENS * t.shape[1] * LANES * t.dtype.itemsize for t in tables)

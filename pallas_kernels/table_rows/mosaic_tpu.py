@@ -31,9 +31,7 @@ def table_rows(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tuple[jax
     """See `api.table_rows`."""
     require_one_device()
     num_tokens, num_rows = len(index), len(tables[0])
-    for table in tables:
-        if not jnp.issubdtype(table.dtype, jnp.integer) or table.dtype.itemsize > 2:
-            raise NotImplementedError(f"it takes rows of integers of 8 and 16 bits, not of {table.dtype}")
+    check_types(tables)
     if num_rows % TILE:
         raise NotImplementedError(f"{num_rows} rows are no whole tiles of {TILE}")
     num_bytes = sum(num_tokens * TILE * -(-t.shape[1] // LANES) * LANES * t.dtype.itemsize for t in tables)
@@ -54,6 +52,13 @@ def table_rows(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tuple[jax
         name="table_rows",
     )(index, *(pltpu.with_memory_space_constraint(table, pltpu.HBM) for table in tables))
     return tuple(rows.astype(table.dtype) for rows, table in zip(found, tables, strict=True))
+
+
+def check_types(tables: Sequence[jax.Array]) -> None:
+    """Raises NotImplementedError for tables of which no kernel takes rows."""
+    for table in tables:
+        if not jnp.issubdtype(table.dtype, jnp.integer) or table.dtype.itemsize > 2:
+            raise NotImplementedError(f"it takes rows of integers of 8 and 16 bits, not of {table.dtype}")
 
 
 def _kernel(index: Ref, *refs: Ref) -> None:
