@@ -1,4 +1,4 @@
-"""Host: `OutlierWeight`: codes with a scale for each row, and beside them the weights of inputs that are outliers.
+"""Host: `OutlierWeight`: codes with a scale for each row, and in full the weights of inputs that are outliers.
 
     weight_outlier_columns    int32 [K]         the inputs, ascending; in's number: of none, in the places that are left
     weight_outliers           float [out, K]    their weights

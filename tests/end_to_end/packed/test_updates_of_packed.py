@@ -14,10 +14,12 @@ from tests.checkpoints.quantized_builder import GROUP, gptq
 from tests.end_to_end.packed import test_packed_blocks as blocks
 from tests.end_to_end.packed import test_packed_groups as groups
 
+RANDOM = np.random.default_rng(0)
 
-def in_orders(shape, rng=np.random.default_rng(0)):  # noqa: B008
+
+def in_orders(shape):
     """Act-order in which no two matrices are alike."""
-    return gptq(4, "gptq", rng.permutation(shape[1]) // GROUP, shape)
+    return gptq(4, "gptq", RANDOM.permutation(shape[1]) // GROUP, shape)
 
 
 def write_two(folder, name):
