@@ -37,20 +37,20 @@ def names(packing):
     }
 
 
-def test_what_the_kernel_does_not_multiply_is_decoded(model):
-    """An embedding that is the head; not keys and values of forms of their own, parts of 64 rows."""
+def test_one_device_multiplies_all_matrices(model):
+    """Keys and values of forms of their own, parts of 64 rows, and the embedding that is the head as well."""
     of_layers = [
         dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1"),
         {"qkv": ("Q5_0", "Q5_0", "Q8_0"), "o": "Q5_0", "gate_up": "Q5_0", "down": "Q6_K"},
         {"qkv": ("Q4_K", "Q4_K", "Q6_K"), "o": "Q4_K", "gate_up": "Q4_K", "down": "Q5_K"},
     ]
     expected = {f"layers/global_{i}/{name}": form for i, forms in enumerate(of_layers) for name, form in forms.items()}
-    assert names(packing_of(model)) == expected
+    assert names(packing_of(model)) == expected | {"embed": "Q8_0"}
 
 
 def test_of_several_devices_each_multiplies_its_part(model):
     """Of two each has half a block of the inputs of o in Q4_K. Of four, whose KV heads are repeated, each has 64 inputs
-    of o, fewer than a chunk."""
+    of o, fewer than a chunk. The embedding that is the head is decoded on both."""
     fives, fours = ("Q5_0", "Q5_0", "Q8_0"), ("Q4_K", "Q4_K", "Q6_K")
     two = [dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1")]
     two.append({"qkv": fives, "gate_up": "Q5_0", "down": "Q6_K"})
