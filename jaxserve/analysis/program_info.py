@@ -59,7 +59,7 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
             problems.append(f"it makes {len(copies)} arrays of the {name}'s shape, the first by {copies[0]}")
     if program.bucket and program.bucket.only_decodes:
         params, _, _ = program.args
-        if copies := weight_copies(hlo, params, program.bucket.num_tokens):
+        if copies := weight_copies(hlo, params, program.bucket.num_tokens, platform):
             problems.append(f"it copies {len(copies)} weights before it multiplies, the first by {copies[0]}")
         has_draft_model = program.bucket.is_verify and state.draft_lens is not None
         most = most_loops(program.bucket, has_draft_model=has_draft_model)

@@ -5,7 +5,7 @@
 
 The codes at each place of the bytes are decoded together, and multiplied with their inputs.
 
-A tile takes at most `TILE_BYTES` as it is multiplied: it stays in the caches, or in vector memory.
+A tile takes at most `max_tile_bytes` as it is multiplied: it stays in the caches, or in vector memory.
 """
 
 import math
@@ -22,11 +22,22 @@ from pallas_kernels.dispatch import target_platform
 from pallas_kernels.matmul.cpu_products import F32, contract, cpu_product, cpu_rule
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 
-TILE_BYTES = {"cpu": 2**20}
-"""By platform. Half and twice as many take up to 1.1 times as long for SmolLM2's matrices, on two cores with AVX2."""
-OTHER_TILE_BYTES = 2**23
-"""4096 inputs of 1024 rows: an eighth of a TPU v6e's vector memory."""
+TILE_BYTES = 2**23
+"""But on a CPU. 4096 inputs of 1024 rows: an eighth of a TPU v6e's vector memory."""
 MULTIPLE = 8  # of rows of a tile
+
+
+def max_tile_bytes() -> int:
+    """Of the rows that are decoded together."""
+    return cpu_rule().tile_bytes if target_platform() == "cpu" else TILE_BYTES
+
+
+def tile_dtype(num_tokens: int, dtype: Any) -> jnp.dtype:
+    """Of decoded rows on a CPU, for so many tokens in `dtype`. To round them to bfloat16 takes longer than it saves,
+    unless the processor multiplies bfloat16 and the tokens are many."""
+    least = cpu_rule().min_bf16_rows
+    is_rounded = least is not None and num_tokens >= least
+    return jnp.dtype(dtype) if is_rounded else F32
 
 
 def block_product(
@@ -59,8 +70,7 @@ def _product(
     num_rows //= num_shares
     views = {name: _viewed(field, layer, num_pairs, num_shares, num_rows) for name, field in weight.fields.items()}
 
-    # To round tiles to bfloat16 takes longer on a CPU than it saves, unless the processor multiplies bfloat16.
-    inputs = x.astype(jnp.float32) if target_platform() == "cpu" and not cpu_rule().has_bf16 else x
+    inputs = x.astype(tile_dtype(len(x), x.dtype)) if target_platform() == "cpu" else x
     by_place = [weight.form.at_place(inputs, place) for place in range(weight.form.num_places)]
 
     def multiply(own: jax.Array, rows: jax.Array) -> Float[Array, "T P S M"]:
@@ -77,8 +87,7 @@ def _product(
         return sum(products[1:], products[0]).astype(dtype)
 
     row_bytes = num_pairs * num_shares * x.shape[1] * inputs.dtype.itemsize
-    tile_bytes = TILE_BYTES.get(target_platform(), OTHER_TILE_BYTES)
-    size = _tile_rows(num_rows, max(MULTIPLE, tile_bytes // row_bytes // MULTIPLE * MULTIPLE))
+    size = _tile_rows(num_rows, max(MULTIPLE, max_tile_bytes() // row_bytes // MULTIPLE * MULTIPLE))
     num_tiles = num_rows // size
     if num_tiles == 1:
         found = [tile(0, size)]

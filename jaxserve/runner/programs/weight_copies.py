@@ -18,19 +18,23 @@ from jaxserve.runner.programs.hlo import Hlo, Instruction
 from jaxserve.runner.programs.pool_aliasing import MOVE_NOTHING, hlo_type
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.matmul.cpu_products import cpu_rule
-from pallas_kernels.quant_matmul.block_rows import TILE_BYTES
+from pallas_kernels.quant_matmul.block_rows import tile_dtype
 
 IN_FAST_MEMORY = re.compile(r"\{[^}]*S\(1\)[^}]*\}")  # a TPU's VMEM: what the next product is to read
 WIDENED = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
 MIN_ELEMENTS = 2**16  # of a matrix; smaller leaves may have the shape of anything
+MAX_DECODED_BYTES = 2**20  # of a whole matrix on TPUs and GPUs, whose kernels decode in fast memory
 
 
-def weight_copies(program: Hlo, params: Any, num_tokens: int) -> list[str]:
+def weight_copies(program: Hlo, params: Any, num_tokens: int, platform: str) -> list[str]:
     """Instructions that make an array of the shape of a matrix on a device, or of one layer's part of a stack.
 
-    params: arrays or `jax.ShapeDtypeStruct`s. num_tokens: activations of as many rows are no weights.
+    params: arrays or `jax.ShapeDtypeStruct`s. num_tokens: activations of as many rows are no weights. platform: of the
+    device.
     """
-    types = {name for leaf in jax.tree.leaves(params) for name in _types(leaf, num_tokens)} | set(_decoded(params))
+    types = {name for leaf in jax.tree.leaves(params) for name in _types(leaf, num_tokens)} | set(
+        _decoded(params, num_tokens, platform)
+    )
     lines = (line for line in program.in_memory if line.opcode not in MOVE_NOTHING)
     return [line.description for line in lines if _makes(line, types)]
 
@@ -42,7 +46,7 @@ def _makes(line: Instruction, types: set[str]) -> bool:
     return any(name in result for name in types)
 
 
-def _decoded(params: Any) -> Iterator[str]:
+def _decoded(params: Any, num_tokens: int, platform: str) -> Iterator[str]:
     """The types of what packed blocks of a layer stand for, or those at one place of the bytes; matrices that are no
     larger than a tile are decoded."""
 
@@ -53,8 +57,9 @@ def _decoded(params: Any) -> Iterator[str]:
         for values in jax.tree.leaves(matrix.fields[matrix.form.fields[0].name]):
             *rows, num_values = local_shape(values)
             shape = (math.prod(rows), matrix.form.num_inputs(num_values))
-            itemsize = np.dtype(matrix.dtype).itemsize if cpu_rule().has_bf16 else 4  # see `block_rows`
-            if itemsize * math.prod(shape) > max(TILE_BYTES.values()):
+            decoded = tile_dtype(num_tokens, matrix.dtype) if platform == "cpu" else np.dtype(matrix.dtype)
+            most = cpu_rule().tile_bytes if platform == "cpu" else MAX_DECODED_BYTES
+            if decoded.itemsize * math.prod(shape) > most:
                 # Also as tiles lie, whose first axes are the gate and its other half, or 1, and the devices' shares.
                 leads = (shape[0],), rows, (1, 1, shape[0]), (rows[0], 1, *rows[1:])
                 for width, lead in product({shape[1], shape[1] // matrix.form.num_places}, leads):

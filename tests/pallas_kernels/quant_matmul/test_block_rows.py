@@ -54,7 +54,8 @@ def product(x, stack, spec, layer=LAYERS - 1, **arrays):
 )
 def test_products_equal_the_reference(monkeypatch, name, dtype, num_rows, activation):
     """In tiles of 24 rows, of which the last one has fewer."""
-    monkeypatch.setitem(block_rows.TILE_BYTES, "cpu", 24 * INPUTS * jnp.dtype(dtype).itemsize)
+    tile_bytes = 24 * INPUTS * jnp.dtype(dtype).itemsize
+    monkeypatch.setattr(block_rows, "max_tile_bytes", lambda: tile_bytes)
     rng = np.random.default_rng(1)
     stack = packed(name, *((2, COLUMNS) if activation else (COLUMNS,)))
     x = jnp.asarray(rng.normal(size=(num_rows, INPUTS)), dtype)
@@ -96,7 +97,7 @@ def test_inputs_are_brought_into_the_order_of_the_layer():
 
 
 def test_no_decoded_weights_are_made(monkeypatch):
-    monkeypatch.setitem(block_rows.TILE_BYTES, "cpu", 2**14)
+    monkeypatch.setattr(block_rows, "max_tile_bytes", lambda: 2**14)
     stack = apart(packed("Q4_K", COLUMNS))
     x = jnp.zeros((8, INPUTS), jnp.bfloat16)
 

@@ -106,7 +106,8 @@ class StepCase:
 
     def weight_copies(self, compiled: jax.stages.Compiled) -> list[str]:
         """What a compiled decode step of this case, or its layers, copy of the weights."""
-        return weight_copies(read_hlo(compiled.as_text()), self._programs.weights, self.bucket.num_tokens)
+        platform = self.mesh.devices.flat[0].platform
+        return weight_copies(read_hlo(compiled.as_text()), self._programs.weights, self.bucket.num_tokens, platform)
 
     def traffic(self, compiled: jax.stages.Compiled, *parts: str) -> float:
         """Bytes that a compiled program of this case reads and writes, over those of the weights of these parts."""

@@ -10,9 +10,11 @@ from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.packing import DENSE, Packing
 from jaxserve.runner.programs import programs as module
+from jaxserve.runner.programs import weight_copies as weight_copies_module
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.weight_copies import weight_copies
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.matmul.cpu_products import AMX
 from pallas_kernels.quant_matmul import block_rows
 
 MODEL = replace(SHAPES["smollm2-135m"], layer_stacks=(0,) * 3)
@@ -27,7 +29,7 @@ def copies(packing: Packing = DENSE) -> list[str]:
     settings = Settings(MODEL, make_mesh(1), jnp.dtype("bfloat16"), 32, packing=packing)
     programs = module.Programs(module.StepSettings(settings, max_logprobs=0), 40, 8)
     text = programs.step(BUCKET).compile().as_text()
-    return weight_copies(read_hlo(text), programs.params, BUCKET.num_tokens)
+    return weight_copies(read_hlo(text), programs.params, BUCKET.num_tokens, "cpu")
 
 
 def test_no_weight_is_copied_on_cpu():
@@ -41,10 +43,18 @@ def test_the_control_stacks_are_copied_on_cpu(monkeypatch):
     assert all("dynamic_slice" in line for line in found)
 
 
+@pytest.fixture
+def small_tiles(monkeypatch):
+    for user in (block_rows, weight_copies_module):
+        monkeypatch.setattr(user, "cpu_rule", lambda: AMX)
+
+
+@pytest.mark.usefixtures("small_tiles")
 def test_no_packed_blocks_are_decoded_at_once():
     assert copies(BLOCKS) == []
 
 
+@pytest.mark.usefixtures("small_tiles")
 def test_the_control_whole_matrices_are_decoded(monkeypatch):
     monkeypatch.setattr(block_rows, "_tile_rows", lambda num_rows, most: num_rows)
     assert copies(BLOCKS)
@@ -67,5 +77,5 @@ ENTRY %main (p: bf16[3,512,256]) -> bf16[512,256] {
 def test_a_copy_in_the_device_s_memory_counts(result, num_copies):
     params = {"w": jax.ShapeDtypeStruct((3, 512, 256), jnp.bfloat16)}
     program = read_hlo(HLO.replace("RESULT", result))
-    assert len(weight_copies(program, params, 8)) == num_copies
-    assert weight_copies(program, params, 512) == [], "activations of 512 tokens"
+    assert len(weight_copies(program, params, 8, "tpu")) == num_copies
+    assert weight_copies(program, params, 512, "tpu") == [], "activations of 512 tokens"
