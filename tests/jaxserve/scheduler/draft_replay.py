@@ -40,11 +40,13 @@ class Rates:
 
 class Records:
     """accepted[p][text][i]: drafts of proposer p that are accepted after token i. A row has every num_rows-th text, and
-    begins again after the last."""
+    begins again after the last. random: rows begin anywhere in a text; None: all at its first token."""
 
-    def __init__(self, accepted, num_rows: int):
+    def __init__(self, accepted, num_rows: int, random: np.random.Generator | None = None):
         self._accepted, self.num_rows = np.array(accepted), num_rows
         self.epoch, self._place = np.zeros(num_rows, np.int32), np.zeros(num_rows, int)
+        if random is not None:
+            self._place = random.integers(0, self._accepted.shape[2], num_rows)
 
     def advance(self, proposers: np.ndarray, most: np.ndarray) -> np.ndarray:
         """See `Acceptance`."""

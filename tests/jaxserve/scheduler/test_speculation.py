@@ -7,6 +7,7 @@ import pytest
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.step_outcome import DraftCounts, StepOutcome
+from jaxserve.scheduler import speculation
 from jaxserve.scheduler.speculation import LEAST_PAUSE, TRIAL_SHARE, Speculation
 
 DECODE, NARROW, WIDE = Bucket(4, 4, 8), Bucket(16, 4, 8, max_drafts=3), Bucket(32, 4, 8, max_drafts=7)
@@ -66,7 +67,7 @@ def test_rows_draft_as_long_as_drafts_are_accepted():
 
 @pytest.mark.parametrize("are_forced", [True, False])
 def test_passes_in_which_tokens_were_forced_say_nothing_of_drafts(are_forced):
-    rows = Rows()
+    rows = Rows(times=TIMES | {WIDE: 1.5})
     rows.step([7] * 4)
     rows.samples = np.full(4, not are_forced)
     found = [rows.step([0] * 4) for _ in range(40)]
@@ -161,8 +162,9 @@ def test_the_bucket_with_the_most_gain_is_used(narrow_s, wide_s, accepted, most)
     assert usual == [most] * 4
 
 
-def test_trees_accept_as_many_drafts_as_one_branch_has():
-    """Three drafts in three branches advance a row by two tokens at most."""
+def test_trees_accept_as_many_drafts_as_one_branch_has(monkeypatch):
+    """Three drafts in three branches advance a row by two tokens at most: it goes by that, whatever was earned."""
+    monkeypatch.setattr(speculation, "MOST_EARNED", 0.0)
 
     def passes_with_drafts(seconds, depth):
         rows = Rows(times=TIMES | {NARROW: seconds}, verify=(NARROW,), depth=depth)
@@ -173,6 +175,19 @@ def test_trees_accept_as_many_drafts_as_one_branch_has():
     # In a chain, one accepted of three shows that half of those that are tried are right.
     assert passes_with_drafts(1.85, depth=1) == 60
     assert passes_with_drafts(1.85, depth=3) < 10
+
+
+@pytest.mark.parametrize("has_gained", [True, False])
+def test_rows_that_have_gained_go_on_through_a_few_passes_without_gain(has_gained):
+    """By two tokens in a pass that takes as long as 1.95 they do not begin to draft, and by one they do not go on."""
+    rows = Rows(times=TIMES | {WIDE: 1.95})
+    for _ in range(5):
+        rows.step([7 if has_gained else 0] * 4)
+    found = [any(rows.step([1] * 4)) for _ in range(30)]
+    assert all(found) if has_gained else sum(found) < 3
+    for _ in range(8):
+        rows.step([0] * 4)
+    assert not any(rows.step([0] * 4))
 
 
 def test_decoding_is_measured_first():
