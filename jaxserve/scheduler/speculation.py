@@ -130,7 +130,7 @@ class Speculation:
             return
         own = (self._epochs[plan.slots] == plan.epochs) & drafting & plan.samples  # else its next token was forced
         passes = np.minimum(outcome.num_tokens, outcome.num_rounds)  # rows that end early have fewer
-        self._earn(plan.bucket, slowest, outcome.num_tokens.sum() / max(1, passes.sum()), num_passes)
+        self._earn(plan.bucket, slowest, float(outcome.num_tokens.sum() / max(1, passes.sum())), num_passes)
         rows = np.flatnonzero(own & (passes > 0))
         proposers, passes, accepted = plan.proposers[rows], passes[rows], outcome.drafts.num_accepted[rows]
         num_whole = (accepted >= self._depths[proposers, plan.max_drafts[rows]][:, None]).sum(axis=1)
@@ -138,7 +138,7 @@ class Speculation:
         num_accepted = accepted.sum(axis=1)
         self._acceptance.observe(proposers, plan.slots[rows], passes, num_accepted, num_accepted + num_rejected)
 
-    def _earn(self, bucket: Bucket, proposer: int, tokens: float, num_passes: int) -> None:
+    def _earn(self, bucket: Bucket, proposer: int, tokens: float, num_passes: float) -> None:
         """tokens: by which a pass advanced the rows on average."""
         used = (c.needed for c in self._candidates if (c.bucket, c.proposer) == (bucket, proposer))
         if (needed := next(used, None)) is not None:

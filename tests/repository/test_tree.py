@@ -1,6 +1,7 @@
 """The tree stays readable: small folders, tests at the same path, one meaning a module name."""
 
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 from tests.repository.modules import PACKAGES, ROOT, modules
@@ -43,3 +44,10 @@ def test_tests_lie_where_the_code_lies():
     mirrored = {folder for folder in folders if folder.parts and folder.parts[0] not in own}
     assert {folder.parts[0] for folder in mirrored} >= set(PACKAGES)
     assert [str(folder) for folder in mirrored if not (ROOT / folder).is_dir()] == []
+
+
+def test_pytest_enters_every_folder_of_tests(pytestconfig):
+    names = {part for name in committed_files() if name.startswith("tests/") for part in Path(name).parent.parts}
+    assert "build" in names, "which pytest passes over unless it is told otherwise"
+    passed_over = pytestconfig.getini("norecursedirs")
+    assert [name for name in names for pattern in passed_over if fnmatch(name, pattern)] == []

@@ -26,6 +26,7 @@ OF_SIZES = {
     "intermediate_size": SIZES.mlp_dim,
     "num_attention_heads": SIZES.num_heads,
     "num_key_value_heads": SIZES.num_kv_heads,
+    "vocab_size": SIZES.vocab_size,
 }
 H100, A100 = DeviceKind("gpu", "NVIDIA H100 80GB HBM3"), DeviceKind("gpu", "NVIDIA A100-SXM4-80GB")
 
