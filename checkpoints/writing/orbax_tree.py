@@ -43,8 +43,9 @@ def save(root: Path, tree: Any, saved: Shapes, dims: ModelDims) -> None:
         own = {name: _own(leaves[path], part) for name, path in part.leaves.items()}
         stacked = _stacked({name: leaves[path] for name, path in part.leaves.items()}, part)
         shapes = {name: part.shape(saved[path]) for name, path in part.leaves.items()}
-        take = takers.setdefault(tuple(part.leaves.values()), _taker(own, stacked, shapes, dims.head_dim))
-        taken = take(own, _layer_index(part))
+        if (kind := tuple(part.leaves.values())) not in takers:
+            takers[kind] = _taker(own, stacked, shapes, dims.head_dim)
+        taken = takers[kind](own, _layer_index(part))
         arrays = {path.replace("/", "."): array for path, array in by_path(taken).items()}
         save_part(root, part.name, arrays)
         index[part.name] = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
@@ -70,9 +71,10 @@ def restore(file: OrbaxFile, target: Any, saved: Shapes, dims: ModelDims, *, pro
     for part in parts:
         own = {path: _own(leaves[path], part) for path in part.leaves.values()}
         read = _read(file, part, own, stacked)
-        fill = fillers.setdefault(tuple(own), _filler(own, stacked, dims.head_dim))
+        if (kind := tuple(own)) not in fillers:
+            fillers[kind] = _filler(own, stacked, dims.head_dim)
         stacks = {path: found[path] for path in by_path(own) if path in stacked}
-        filled = fill(stacks, {path: read[name] for name, path in part.leaves.items()}, _layer_index(part))
+        filled = fillers[kind](stacks, {path: read[name] for name, path in part.leaves.items()}, _layer_index(part))
         jax.block_until_ready(filled)
         for path, leaf in filled.items():
             found[path] = (*found.get(path, ()), leaf) if is_tuple(structs[path]) else leaf
