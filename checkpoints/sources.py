@@ -10,7 +10,7 @@ from typing import Literal
 
 from checkpoints.errors import SourceError
 from checkpoints.fetch import gcs_bucket, hf_hub, pypi_wheels
-from checkpoints.formats import orbax_folder
+from checkpoints.formats import orbax_folder, orbax_index
 
 CONVERSION_MANIFEST = "convert.json"  # in the folder of a conversion; see `writing.conversion_manifest`
 
@@ -57,7 +57,7 @@ class ResolvedSource:
     def files(self) -> list[Path]:
         """The files that change when the weights change."""
         if self.format == "orbax":
-            return [self.weights / orbax_folder.INDEX]
+            return [self.weights / orbax_index.INDEX]
         if self.weights.suffix == ".json":
             return [self.weights, *self.folder.glob("*.safetensors")]
         return [self.weights]
@@ -113,7 +113,7 @@ def _weights_in(folder: Path) -> Path:
     for name in ("model.safetensors.index.json", "model.safetensors"):
         if (folder / name).is_file():
             return folder / name
-    if (folder / orbax_folder.FOLDER / orbax_folder.INDEX).is_file():
+    if (folder / orbax_folder.FOLDER / orbax_index.INDEX).is_file():
         return folder / orbax_folder.FOLDER
     if (folder / CONVERSION_MANIFEST).is_file():
         raise SourceError(
@@ -121,7 +121,7 @@ def _weights_in(folder: Path) -> Path:
         )
     if (folder / orbax_folder.FOLDER).is_dir():
         raise SourceError(
-            f"{folder / orbax_folder.FOLDER} has no {orbax_folder.INDEX}: LLM.save was interrupted there (remove "
+            f"{folder / orbax_folder.FOLDER} has no {orbax_index.INDEX}: LLM.save was interrupted there (remove "
             f"{folder} and save again), or the folder was copied in part"
         )
     for suffix in (".safetensors", ".gguf"):

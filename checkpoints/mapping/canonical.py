@@ -13,10 +13,15 @@ from jaxtyping import Array, Shaped
 
 def widen(saved: Shaped[Array, "..."], shape: tuple[int, ...], head_dim: int) -> Shaped[Array, "..."]:
     """A saved leaf `[rows, ...]` or `[K, (G+2)·H, ...]` in the shape that the mesh needs: with rows of zeros appended,
-    or with KV heads repeated, one for each query group.
+    or with KV heads repeated, one for each query group. Of rows that lie apart, queries are `[K, G·H, n]`, keys and
+    values `[K, H, n]`.
     """
     if saved.shape == shape:
         return saved
+    if _are_queries(saved.shape, shape):
+        return saved.reshape(shape)
+    if _are_shared(saved.shape, shape):
+        return jnp.repeat(saved, shape[0] // saved.shape[0], axis=0)
     if saved.shape[1:] == shape[1:]:
         return jnp.pad(saved, [(0, shape[0] - saved.shape[0])] + [(0, 0)] * (saved.ndim - 1))
     repeat, rest = shape[0] // saved.shape[0], saved.shape[2:]
@@ -29,11 +34,25 @@ def narrow(leaf: Shaped[Array, "..."], shape: tuple[int, ...], head_dim: int) ->
     """The inverse of `widen`."""
     if leaf.shape == shape:
         return leaf
+    if _are_queries(leaf.shape, shape):
+        return leaf.reshape(shape)
+    if _are_shared(leaf.shape, shape):
+        return leaf[:: leaf.shape[0] // shape[0]]
     if leaf.shape[1:] == shape[1:]:
         return leaf[: shape[0]]
     repeat, rest = leaf.shape[0] // shape[0], leaf.shape[2:]
     queries = leaf[:, : -2 * head_dim].reshape(shape[0], -1, *rest)
     return jnp.concatenate([queries, leaf[::repeat, -2 * head_dim :]], axis=1)
+
+
+def _are_queries(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether leaves of these shapes are rows of queries alone: as many in all, of other groups."""
+    return len(one) == 3 and one[0] * one[1] == other[0] * other[1]
+
+
+def _are_shared(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether they are rows of keys or of values alone; embeddings, which have other rows, have two axes."""
+    return len(one) == 3 and one[1:] == other[1:]
 
 
 def divisible(shape: tuple[int, ...], like: Sharding, *, is_stacked: bool) -> Sharding:

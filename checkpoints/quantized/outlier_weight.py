@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from checkpoints.errors import CheckpointError
+from checkpoints.formats.outlier_columns import check_outlier_columns
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.quantized_weight import FLOATS, Misfit, QuantizedWeight, part, weight_info, whole_tensor
 from checkpoints.quantized.row_codes import RowCodedWeight
@@ -58,11 +58,8 @@ class OutlierWeight:
 
     def outlier_columns(self, file: ColumnFile) -> np.ndarray:
         """int32 [K]. Raises `CheckpointError` where they are not as they must be."""
-        columns, num_in = whole_tensor(file, self.columns), self.info.shape[1]
-        used = columns[columns != num_in]
-        is_first = (columns[: len(used)] == used).all()
-        if not is_first or (np.diff(used) <= 0).any() or (used < 0).any() or (used > num_in).any():
-            raise CheckpointError(f"{self.columns.name} must be ascending inputs of {num_in}, then {num_in}s")
+        columns = whole_tensor(file, self.columns)
+        check_outlier_columns(self.columns.name, columns, self.info.shape[1])
         return columns
 
     def outlier_rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:

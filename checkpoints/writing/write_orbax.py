@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from checkpoints.formats.orbax_folder import FOLDER, INDEX, remove_part, save_part, write_index
+from checkpoints.formats.orbax_folder import FOLDER, remove_part, save_part
+from checkpoints.formats.orbax_index import INDEX, write_index
 from checkpoints.loading.leaf_reader import Leaves
 from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree

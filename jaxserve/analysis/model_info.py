@@ -110,7 +110,7 @@ def part_of(path: str) -> str:
 def _stored(model: ModelConfig, checkpoint: Checkpoint) -> Counter[str]:
     """Bytes of the file by part, by the family's checkpoint mapping."""
     if checkpoint.spelling not in ("hf", "gguf"):  # a saved tree, whose tensors have the names of leaves
-        return _counted({name: part_of(name.replace(".", "/")) for name in checkpoint.tensors}, checkpoint.tensors)
+        return _counted({name: part_of(name) for name in checkpoint.tensors}, checkpoint.tensors)
     rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, abstract_mesh(1)))
     part_by_tensor: dict[str, str] = {}
     for name in checkpoint.tensors:

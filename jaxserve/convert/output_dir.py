@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from checkpoints.errors import CheckpointError
-from checkpoints.formats import orbax_folder, safetensors_write
+from checkpoints.formats import orbax_folder, orbax_index, safetensors_write
 from checkpoints.formats.bounded_json import read_object
 from checkpoints.quantized.quant_config import SIDECARS
 from checkpoints.sources import CONVERSION_MANIFEST
@@ -34,7 +34,7 @@ def prepare(folder: Path, source: Path, *, is_overwritten: bool) -> None:
 def _remove_model(folder: Path) -> None:
     """Removes the manifest last, so that the folder can be overwritten again after an interrupt."""
     root, manifest = folder / orbax_folder.FOLDER, folder / CONVERSION_MANIFEST
-    is_saved = orbax_folder.is_index(root / orbax_folder.INDEX)
+    is_saved = orbax_index.is_index(root / orbax_index.INDEX)
     is_model = (folder / CONFIG).is_file() and (is_saved or any(folder.glob("*.safetensors")))
     if not manifest.is_file() and not is_model:
         raise CheckpointError(f"{folder} holds no model that could be overwritten; name another folder")

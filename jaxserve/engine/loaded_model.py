@@ -149,7 +149,7 @@ class LoadedModel:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the current weights, configuration and tokenizer as an Orbax folder for `LLM(folder)`, on any mesh.
 
-        The folder must be empty or not exist.
+        Packed weights are written as they are. The folder must be empty or not exist.
         """
         self._outputs.check_caller()
         save_model(self.parts, Path(folder))

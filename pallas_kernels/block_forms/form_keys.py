@@ -48,7 +48,7 @@ def form_of_key(key: str) -> BlockForm:
         case "table", name, values:
             form = _table_form(name, values)
         case "table", name, values, scales, outer_len, num_inputs if plain := _table_form(name, values):
-            form = nested_form(plain, _values(scales), int(outer_len), int(num_inputs))
+            form = nested_form(plain, _values(scales, 256), int(outer_len), int(num_inputs))
         case "float", codes, group_len, scales if codes in NAMES:
             return float_form(codes, int(group_len), scales)
         case "int", bits, group_len, scales, zeros:
@@ -69,12 +69,15 @@ def _nested_key(form: BlockForm) -> str:
 
 def _table_form(name: str, values: str) -> BlockForm | None:
     kind, _, group_len = name.partition("-g")
-    return table_form(kind, _values(values), int(group_len))
+    return table_form(kind, _values(values, 16), int(group_len))
 
 
 def _bytes(values: Table) -> str:
     return np.asarray(values, np.float32).tobytes().hex()
 
 
-def _values(text: str) -> Table:
-    return tuple(np.frombuffer(bytes.fromhex(text), np.float32).tolist())
+def _values(text: str, count: int) -> Table:
+    values = tuple(np.frombuffer(bytes.fromhex(text), np.float32).tolist())
+    if len(values) != count:
+        raise ValueError(f"a table has {len(values)} values instead of {count}")
+    return values

@@ -6,7 +6,9 @@ In files a byte has the fifth bits of 8 inputs in a row, and kernels read 16 or 
     fifth bits    byte j of 32: inputs j, 32 + j, …, 224 + j, of 256
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +44,31 @@ def wide_fields(name: str, fields: dict[str, np.ndarray]) -> dict[str, np.ndarra
     there is no wide form or rows are no whole blocks."""
     if name not in WIDE_FORMS or fields["nibbles"].shape[1] % _NIBBLES.count:
         return {}
-    num_rows = len(fields["nibbles"])
-    nibbles = fields["nibbles"].reshape(num_rows, -1, 16)
-    codes = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).reshape(num_rows, -1, 2, RUN)
-    bits = np.unpackbits(fields["fifth_bits"], axis=1, bitorder="little").reshape(num_rows, -1, BLOCK // RUN, RUN)
+    return wide_planes(np, fields)
+
+
+def wide_planes(xp: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that only the wide form has, [*out, blocks · count]. fields: the file's; rows are whole blocks.
+    xp: numpy or jax.numpy, of which the arrays are."""
+    *out, _ = fields["nibbles"].shape
+    nibbles = fields["nibbles"].reshape(*out, -1, 16)
+    codes = xp.concatenate([nibbles & 15, nibbles >> 4], axis=-1).reshape(*out, -1, 2, RUN)
+    bits = xp.unpackbits(fields["fifth_bits"], axis=-1, bitorder="little").reshape(*out, -1, BLOCK // RUN, RUN)
     wide = {
-        _NIBBLES.name: codes[:, :, 0] | codes[:, :, 1] << 4,
-        _FIFTH_BITS.name: np.packbits(bits, axis=2, bitorder="little"),
+        _NIBBLES.name: codes[..., 0, :] | codes[..., 1, :] << 4,
+        _FIFTH_BITS.name: xp.packbits(bits, axis=-2, bitorder="little"),
     }
-    return {name: values.reshape(num_rows, -1) for name, values in wide.items()}
+    return {name: values.reshape(*out, -1) for name, values in wide.items()}
+
+
+def file_planes(xp: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `wide_planes`: the fields that only the file's form has."""
+    *out, _ = fields[_NIBBLES.name].shape
+    wide, fifths = (fields[field.name].reshape(*out, -1, RUN) for field in (_NIBBLES, _FIFTH_BITS))
+    codes = xp.stack([wide & 15, wide >> 4], axis=-2).reshape(*out, -1, 2, 16)
+    bits = xp.swapaxes(xp.unpackbits(fifths[..., None], axis=-1, bitorder="little"), -1, -2)
+    planes = {
+        "nibbles": codes[..., 0, :] | codes[..., 1, :] << 4,
+        "fifth_bits": xp.packbits(bits.reshape(*out, -1, 8), axis=-1, bitorder="little"),
+    }
+    return {name: values.reshape(*out, -1) for name, values in planes.items()}

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from checkpoints.errors import CheckpointError
-from checkpoints.formats.orbax_folder import write_index
+from checkpoints.formats.orbax_index import write_index
 from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from tests.checkpoints import gguf_builder as build

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from checkpoints.errors import CheckpointError
@@ -44,18 +45,17 @@ def update_weights(parts: EngineParts, params: Any) -> None:
 
 
 def save_model(parts: EngineParts, folder: Path) -> None:
-    """Writes `parts.runner.params` in the Orbax form, with configuration and tokenizer; `LLM(folder)` loads it on any
-    mesh. Raises CheckpointError unless the folder is empty or does not exist.
+    """Writes `parts.runner.params` in the Orbax form, packed ones with their codes, with configuration and tokenizer;
+    `LLM(folder)` loads it on any mesh. Raises CheckpointError unless the folder is empty or does not exist.
     """
-    if parts.runner.settings.model.packing.name:
-        raise RequestError("quantization: coded weights cannot be saved: load the model with quantization='dense'")
+    settings = parts.runner.settings.model
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise CheckpointError(f"{folder} is not empty; name another folder")
-    write_json(folder / CONFIG, exported_config(parts.described, parts.runner.params["embed"].dtype.name))
+    write_json(folder / CONFIG, exported_config(parts.described, jnp.dtype(settings.dtype).name))
     if parts.tokenizer is not None:
         export_text(folder, parts.tokenizer, parts.text.chat_template)
-    save_params(folder / FOLDER, parts.runner.params, parts.model, parts.runner.settings.model.mesh)
+    save_params(folder / FOLDER, parts.runner.params, parts.model, settings.mesh)
 
 
 def _check(new: Any, targets: Any) -> None:

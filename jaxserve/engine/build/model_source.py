@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from checkpoints.formats.orbax_folder import OrbaxFile
-from checkpoints.mapping.trees import matrices
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
 from checkpoints.sources import SHORT_NAMES, ResolvedSource, resolve
 from jaxserve.core.errors import ConfigError
@@ -24,7 +23,6 @@ from jaxserve.models.params import Params, init_random
 from jaxserve.runner.load_weights import load_params, read_config
 from jaxserve.runner.orbax_io import restore_params
 from jaxserve.text.folder_json import read_json
-from pallas_kernels.qtensor import QTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,6 @@ class ModelSource:
         if self.checkpoint is None:
             return init_random(specs, mesh, (seed ^ seed >> 32) & 0xFFFFFFFF)
         if isinstance(self.checkpoint.file, OrbaxFile):
-            if any(isinstance(leaf, QTensor) for leaf in matrices(specs).values()):
-                raise ConfigError(
-                    "quantization: weights of an Orbax folder are not coded while loading", "quantization"
-                )
             return restore_params(self.checkpoint.file, self.model, mesh, specs, progress)
         return load_params(self.checkpoint, self.model, mesh, specs, progress)
 

@@ -13,7 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats import orbax_folder
-from checkpoints.formats.orbax_folder import OrbaxFile, load_part, remove_part, save_part, write_index
+from checkpoints.formats.orbax_folder import OrbaxFile, load_part, remove_part, save_part
+from checkpoints.formats.orbax_index import write_index
 
 WEIGHTS = np.random.default_rng(0).standard_normal((64, 48), np.float32).astype(ml_dtypes.bfloat16)
 

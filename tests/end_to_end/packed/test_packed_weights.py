@@ -65,12 +65,10 @@ def test_weights_are_replaced_in_their_packed_form_alone():
     assert greedy_texts(llm, "llama3") != before
 
 
-def test_folders_of_orbax_are_neither_read_nor_written(tmp_path):
+def test_dense_folders_of_orbax_are_not_coded(tmp_path):
     tiny_engine("llama3").save(tmp_path / "dense")
     with pytest.raises(ConfigError, match="quantization: weights of an Orbax folder"):
         LLM(str(tmp_path / "dense"), quantization="int8", **SMALL)
-    with pytest.raises(RequestError, match="quantization: coded weights cannot be saved"):
-        tiny_engine("llama3", quantization="int8").save(tmp_path / "packed")
 
 
 def test_the_functional_form_has_it_and_random_weights_too():

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.formats.tensor_file import TensorFile
 from checkpoints.mapping.stored_forms import types_without_a_form
 from checkpoints.quantized.forms.form_names import CODED_NAMES
@@ -17,7 +18,9 @@ from jaxserve.engine.build.model_source import ModelSource, choose_dtype
 from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, form_on, kept_on
 from jaxserve.engine.build.packing.coded_source import coded_while_loading
 from jaxserve.engine.build.packing.fp8_products import fp8_packing
+from jaxserve.engine.build.packing.orbax_forms import saved_rows
 from jaxserve.engine.build.packing.stored_blocks import StoredBlocks, stored_blocks
+from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from pallas_kernels.qtensor import FP8, SCHEMES, Scheme
 
@@ -45,15 +48,14 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
         return coded_while_loading(config, source, device)
     file = None if source.checkpoint is None else source.checkpoint.file
     if asked in SCHEMES:
-        return replace(source, packing=Packing(layers=_of_rows(asked, file), ends=SCHEMES[asked]))
+        return replace(source, packing=_coded_rows(asked, file, source.model))
     if asked == "dense" or file is None:
         return _without(config, source)
-    num_devices = config.tensor_parallel_size
-    stored = file.row_scheme if isinstance(file, QuantizedFile) else None
-    if stored in SCHEMES:
-        return replace(source, packing=Packing(layers=_of_rows(stored, file)))
+    num_devices, rows = config.tensor_parallel_size, _stored_rows(file, source.model)
+    if rows is not None and rows.layers != FP8:
+        return replace(source, packing=rows)
     dtype = choose_dtype(config.dtype, source.model.dtype)
-    may_code_inputs = stored == FP8.name and (asked == "packed" or dtype != jnp.float32)
+    may_code_inputs = rows is not None and (asked == "packed" or dtype != jnp.float32)
     if may_code_inputs and (packing := fp8_packing(device, num_devices, source.model)) is not None:
         return replace(source, packing=packing)
     found = stored_blocks(source, num_devices, form_on(device))
@@ -67,6 +69,26 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     if asked == "auto" and device.platform == "cpu":
         return replace(source, packing=Packing(decoded=found.apart(source.model)[1].name))
     return _naming(others, _with_blocks(config, source, device, dtype, found))
+
+
+def _coded_rows(name: str, file: TensorFile | None, model: ModelConfig) -> Packing:
+    """That of all matrices in a scheme. Raises ConfigError for an Orbax folder that was saved from another one."""
+    if not isinstance(file, OrbaxFile):
+        return Packing(layers=_of_rows(name, file), ends=SCHEMES[name])
+    rows = saved_rows(file, model)
+    if rows is None or rows.ends != SCHEMES[name]:
+        raise ConfigError("quantization: weights of an Orbax folder are not coded while loading", "quantization")
+    return rows
+
+
+def _stored_rows(file: TensorFile, model: ModelConfig) -> Packing | None:
+    """That of a file with rows of codes."""
+    if isinstance(file, OrbaxFile):
+        return saved_rows(file, model)
+    scheme = file.row_scheme if isinstance(file, QuantizedFile) else None
+    if scheme is None:
+        return None
+    return Packing(layers=FP8 if scheme == FP8.name else _of_rows(scheme, file))
 
 
 def _of_rows(name: str, file: TensorFile | None) -> Scheme:

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.mapping.stored_forms import Cut, Forms, stored_forms
 from checkpoints.mapping.trees import matrices
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.engine.build.model_source import ModelSource
+from jaxserve.engine.build.packing.orbax_forms import saved_blocks
 from jaxserve.models.config.model_config import ModelConfig, Stack
 from jaxserve.models.layer_loops import stacks_of_turn
 from jaxserve.models.packing import Packing
@@ -88,12 +90,15 @@ def stored_blocks(
 ) -> StoredBlocks | None:
     """Those of the file, in the form that devices have of each; None where it has none."""
     checkpoint, model = source.checkpoint, source.model
-    if checkpoint is None or checkpoint.spelling not in ("hf", "gguf"):
+    if checkpoint is None:
         return None
     specs = {path: decoded_spec(leaf) for path, leaf in matrices(declare(model, ONE, jnp.float32)).items()}
     shapes = {path: spec.shape for path, spec in specs.items()}
     divided = {path for path, spec in specs.items() if spec.axes[-1] is not None}
-    rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
-    arguments = rules, shapes, model.num_layers, num_devices, divided
-    found = StoredBlocks(*stored_forms(checkpoint.file, *arguments, on_device=on_device))
+    if isinstance(checkpoint.file, OrbaxFile):
+        found = StoredBlocks(*saved_blocks(checkpoint.file, model, num_devices, divided, on_device))
+    else:
+        rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
+        arguments = rules, shapes, model.num_layers, num_devices, divided
+        found = StoredBlocks(*stored_forms(checkpoint.file, *arguments, on_device=on_device))
     return found if any(found.layers) or found.ends or found.cut else None

@@ -1,0 +1,61 @@
+"""Blocks as TPUs and GPUs have them decode to the numbers of the file's, and are saved as the file has them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.form_changes import device_fields, saved_fields, saved_form
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_forms.half_bits import with_half_bits
+from pallas_kernels.block_forms.input_orders import with_order
+from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.table_forms import nested_form, table_form, without_nesting
+from pallas_kernels.block_forms.wide_blocks import with_wide_blocks
+from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
+
+SHAPE = (2, 3, 512)
+NF4 = table_form("NF4", tuple(np.linspace(-1, 1, 16).tolist()), 64)
+NESTED = nested_form(NF4, tuple(np.linspace(-1, 1, 256).tolist()), 4, SHAPE[-1])
+GROUPS = int_form(4, 64, "float16", has_zeros=True)
+assert GROUPS is not None
+FORMS = [*GGML_FORMS.values(), GROUPS, with_order(GROUPS), NESTED]
+
+
+def on_tpu(form):
+    return with_half_bits(with_wide_blocks(form, SHAPE[-1]))
+
+
+def on_gpu(form):
+    return with_wide_blocks(without_nesting(form), SHAPE[-1])
+
+
+def fields_of(form: BlockForm):
+    *out, num_inputs = SHAPE
+    if form.name in GGML_FORMS:
+        fields = form.split(blocks_of(form.name, (np.prod(out), num_inputs)))
+    else:
+        rng, num_blocks = np.random.default_rng(0), num_inputs // form.block_len
+        fields = {field.name: rng.integers(0, 256, (*out, num_blocks * field.count)) for field in form.fields}
+    return {field.name: jnp.asarray(fields[field.name].reshape(*out, -1), field.dtype) for field in form.fields}
+
+
+def values(form, fields):
+    return np.asarray(jax.jit(form.decode, static_argnums=1)(fields, jnp.float32))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("on_device", [on_tpu, on_gpu, lambda form: form])
+def test_a_device_has_the_numbers_of_the_file_which_are_saved_as_they_were(form, on_device):
+    own, fields = on_device(form), fields_of(form)
+    found = device_fields(form, fields, own)
+    assert {name: array.dtype.name for name, array in found.items()} == {x.name: x.dtype for x in own.fields}
+    np.testing.assert_array_equal(values(own, found), values(form, fields))
+    again = saved_fields(own, found)
+    if own == without_nesting(form) != form:  # codes of scales are gone
+        assert saved_form(own) == own
+        jax.tree.map(np.testing.assert_array_equal, again, found)
+    else:
+        assert saved_form(own) == form
+        jax.tree.map(np.testing.assert_array_equal, again, fields)
