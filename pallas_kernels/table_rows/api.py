@@ -1,18 +1,20 @@
 """Device: `table_rows`, rows of packed tables such as an embedding's: the op's entry point."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 from jaxtyping import Array, Int
 
 from pallas_kernels.dispatch import Implementation, dispatch
 from pallas_kernels.table_rows import column_tables, mosaic_tpu
+from pallas_kernels.table_rows.divided_tables import rows_of_divided
 
 
 def table_rows(
     tables: Sequence[jax.Array], index: Int[Array, "T"], *, are_multiplied: bool = False, backend: str = "auto"
 ) -> tuple[jax.Array, ...]:
-    """Rows `index` of each table.
+    """Rows `index` of each table. Kernels take the tables' rows to be divided over all devices of the mesh in scope.
 
     Args:
       tables: [V, n] each, n of its own.
@@ -32,10 +34,10 @@ def gathered(tables: Sequence[jax.Array], index: Int[Array, "T"]) -> tuple[jax.A
 
 
 IMPLEMENTATIONS = (
-    Implementation("mosaic_tpu", mosaic_tpu.table_rows, platforms=("tpu",)),
+    Implementation("mosaic_tpu", partial(rows_of_divided, mosaic_tpu.table_rows), platforms=("tpu",)),
     Implementation("xla", gathered),
 )
 OF_HEADS = (
-    Implementation("mosaic_tpu", column_tables.rows_of_columns, platforms=("tpu",)),
+    Implementation("mosaic_tpu", partial(rows_of_divided, column_tables.rows_of_columns), platforms=("tpu",)),
     Implementation("xla", gathered),
 )

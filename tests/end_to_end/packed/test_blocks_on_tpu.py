@@ -50,7 +50,7 @@ def test_one_device_multiplies_all_matrices(model):
 
 def test_of_several_devices_each_multiplies_its_part(model):
     """Of two each has half a block of the inputs of o in Q4_K. Of four, whose KV heads are repeated, each has 64 inputs
-    of o, fewer than a chunk. The embedding that is the head is decoded on both."""
+    of o, fewer than a chunk. Each has its rows of the embedding that is the head."""
     fives, fours = ("Q5_0", "Q5_0", "Q8_0"), ("Q4_K", "Q4_K", "Q6_K")
     two = [dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1")]
     two.append({"qkv": fives, "gate_up": "Q5_0", "down": "Q6_K"})
@@ -59,9 +59,8 @@ def test_of_several_devices_each_multiplies_its_part(model):
     four += [{"qkv": fives, "gate_up": "Q5_0"}, {"qkv": fours, "gate_up": "Q4_K"}]
     for num_devices, of_layers in ((2, two), (4, four)):
         found = names(packing_of(model, tensor_parallel_size=num_devices))
-        assert found == {
-            f"layers/global_{i}/{name}": form for i, forms in enumerate(of_layers) for name, form in forms.items()
-        }
+        layers = {f"layers/global_{i}/{name}": form for i, own in enumerate(of_layers) for name, form in own.items()}
+        assert found == layers | {"embed": "Q8_0"}
 
 
 @pytest.mark.parametrize("device", [TPU, H200])

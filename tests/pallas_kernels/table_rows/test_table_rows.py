@@ -1,15 +1,18 @@
 """Rows of tables by the TPU kernels, interpreted, are those of the tables."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from pallas_kernels.table_rows.api import table_rows
 from pallas_kernels.table_rows.mosaic_tpu import MAX_TOKENS
 
-NUM_ROWS = 384
-INDEX = np.array([0, 383, 31, 32, 127, 128, 7, 7], np.int32)
+NUM_ROWS = 512
+INDEX = np.array([0, 511, 31, 32, 127, 128, 7, 7], np.int32)
 
 
 def random_tables(widths: dict[type, int]) -> list[np.ndarray]:
@@ -30,6 +33,22 @@ def test_rows_are_those_of_the_tables(backend, index, are_multiplied):
     for rows, table in zip(found, tables, strict=True):
         assert rows.dtype == table.dtype
         np.testing.assert_array_equal(rows, table[index])
+
+
+@pytest.mark.parametrize("are_multiplied", [False, True])
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_devices_add_the_rows_that_each_has(are_multiplied, num_devices):
+    tables = random_tables({np.uint8: 192, np.int8: 64, np.uint16: 16})
+    mesh = jax.make_mesh((num_devices,), ("x",), devices=jax.devices()[:num_devices])
+    with jax.set_mesh(mesh):
+        divided = [jax.device_put(table, NamedSharding(mesh, PartitionSpec("x"))) for table in tables]
+        run = jax.jit(partial(table_rows, are_multiplied=are_multiplied, backend="mosaic_tpu"))
+        found = run(divided, jnp.asarray(INDEX))
+        with pytest.raises(NotImplementedError, match=f"no multiple of {num_devices} devices"):
+            run([table[:-1] for table in tables], jnp.asarray(INDEX))
+    for rows, table in zip(found, tables, strict=True):
+        assert rows.dtype == table.dtype
+        np.testing.assert_array_equal(rows, table[INDEX])
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,6 @@ def _of_kernels(
     reasons = {path: _reason_against(path, leaves[path], mesh, is_tpu) for path in paths}
     if not model.is_tied:  # then it is looked up, not multiplied
         reasons[EMBEDDING] = None
-    elif is_tpu and mesh.size > 1:
-        reasons[EMBEDDING] = "rows of an embedding that is also the head are read on one TPU, not on several"
     return reasons
 
 

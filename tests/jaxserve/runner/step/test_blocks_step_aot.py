@@ -28,25 +28,24 @@ def check_blocks(mesh: Mesh, form: str) -> None:
 
 
 def check_blocks_on_four_chips(mesh: Mesh, form: str) -> None:
-    """A kernel on each chip has its part. Before the layers, XLA brings the embedding's codes into vector memory, 66 MB
-    in 4 bits (the layers have 982), once or twice."""
+    """A kernel on each chip has its part, also of the embedding."""
     step = StepCase(mesh, "llama-3-8b", FEW, scheme=form)
     layers = step.compile_backbone()
     assert layers.as_text().count('op_name="multiply_blocks/pallas_call"') >= 4
     assert_in_place(layers, step.state.kv.pool, max_temp_bytes=2 * MB)
     assert not step.weight_copies(layers)
-    assert 1 <= step.traffic(layers, "layers") <= 1.16
+    assert 1 <= step.traffic(layers, "layers") <= 1.02
 
 
-def check_whole_step(mesh: Mesh, form: str, model: str = "llama-3-8b") -> None:
-    """Of 8 rows on one device, TPU or GPU: all that it reads and writes but pages of the KV, over the blocks of layers
-    and head."""
+def check_whole_step(mesh: Mesh, form: str, model: str = "llama-3-8b", most: float = 1.08) -> None:
+    """Of 8 rows, on TPUs or GPUs: all that a device reads and writes but pages of the KV, over the blocks of layers and
+    head."""
     step = StepCase(mesh, model, FEW, scheme=form)
     with assert_no_waits() if mesh.devices.flat[0].platform == "gpu" else nullcontext({}) as options:
         compiled = step.compile(**options)
     assert not step.weight_copies(compiled)
     head = "embed" if SHAPES[model].is_tied else "lm_head"
-    assert 1 <= step.traffic(compiled, "layers", head) <= 1.08
+    assert 1 <= step.traffic(compiled, "layers", head) <= most
 
 
 def test_a_tpu_reads_blocks_once():
