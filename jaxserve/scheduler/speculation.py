@@ -9,10 +9,10 @@ longer, and shows what their drafts are worth.
     n    drafts of a pass, one after the other: it advances the row by 1 + a + … + aⁿ tokens on average
          (Leviathan et al., arXiv 2211.17192, equation 1)
 
-Rows that have gained go on while they gain a little less: what a batch shows in a few passes varies, and the next trial
-may be far. Where rows gain in no bucket, they are tried in single passes, so far apart that they take at most
-`TRIAL_SHARE` of the time. Where there are several proposers, each is tried in turn, and a row has the one by which it
-advances most; those of later numbers take longer, also for the other rows of the step.
+Drafts that have saved time go on while they gain a little less (`costs/earned_passes.py`). Where rows gain in no
+bucket, they are tried in single passes, so far apart that they take at most `TRIAL_SHARE` of the time. Where there are
+several proposers, each is tried in turn, and a row has the one by which it advances most; those of later numbers take
+longer, also for the other rows of the step.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,19 +23,14 @@ import numpy as np
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.options.speculative_config import MAX_SPECULATIVE_TOKENS
 from jaxserve.core.slot_table import SlotTable
-from jaxserve.core.step_outcome import StepOutcome
+from jaxserve.core.step_outcome import DraftCounts, StepOutcome
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.costs.draft_acceptance import NEVER, DraftAcceptance
+from jaxserve.scheduler.costs.earned_passes import EarnedPasses
 from jaxserve.scheduler.costs.pass_times import TRIAL_SHARE, PassTimes
 
 LEAST_GAIN = 1.05
 """Tokens in a given time, over those of decoding, from which on rows draft."""
-LEAST_LEFT = 0.85
-"""Of that, what rows gain at least if they go on by what they have earned. A pass of 32 rows of SmolLM2 varies by 14 %,
-and where they stop, on two CPU cores, the next trial is 120 passes away."""
-MOST_EARNED = 6.0
-"""Decoding passes. Of 4, 32 rows whose texts begin together lose 5.2 % of the best static choice's tokens, of 6 4.0 %;
-one row gains 3.2 and 2.4 % over it, of 8 nothing."""
 HOPED = 0.8
 """Acceptance that is expected of a row in a trial: 3.7 tokens in a pass of 5 drafts. By 0.65 SmolLM2 on two CPU cores
 would never try them in 32 rows, whose passes take 2.8 times as long and advance texts that repeat themselves by 3.3."""
@@ -78,7 +73,7 @@ class Speculation:
         self._epochs = np.full(num_slots, -1, np.int32)  # of the sequences that are known
         self._acceptance = DraftAcceptance(num_proposers, num_slots)
         self._since_trial = np.full(num_proposers, NEVER)  # passes
-        self._earned = 0.0  # decoding passes that were saved since the last step without drafts
+        self._earned = EarnedPasses()
 
     def choose(
         self,
@@ -103,7 +98,7 @@ class Speculation:
             for bucket, slowdown in zip(verify, self._times.slowdowns(decode, verify, proposer), strict=True)
         ]
         expected = np.where(may_draft, self._acceptance.expected(slots), 0.0)
-        plan = self._best(expected, may_draft, least=LEAST_LEFT if self._earned > 0 else 1.0)
+        plan = self._best(expected, may_draft, least=self._earned.least_gain)
         for tried in self._due_trials(LEAST_PAUSE if plan is None else RIVAL_PAUSE):
             is_tried = may_draft & (self._acceptance.unseen[tried, slots] >= LEAST_PAUSE)
             hoped = np.where(is_tried, 0.0, expected)
@@ -126,11 +121,11 @@ class Speculation:
         self._since_trial += outcome.num_rounds
         self._acceptance.age(plan.slots, outcome.num_rounds)
         if outcome.drafts is None:
-            self._earned = 0.0
+            self._earned.forget()
             return
         own = (self._epochs[plan.slots] == plan.epochs) & drafting & plan.samples  # else its next token was forced
-        passes = np.minimum(outcome.num_tokens, outcome.num_rounds)  # rows that end early have fewer
-        self._earn(plan.bucket, slowest, float(outcome.num_tokens.sum() / max(1, passes.sum())), num_passes)
+        tokens, passes = outcome.num_tokens * plan.samples, _passes_of_rows(outcome.drafts, outcome.num_tokens)
+        self._earn(plan.bucket, slowest, float(tokens.sum() / max(1, passes[plan.samples].sum())), num_passes)
         rows = np.flatnonzero(own & (passes > 0))
         proposers, passes, accepted = plan.proposers[rows], passes[rows], outcome.drafts.num_accepted[rows]
         num_whole = (accepted >= self._depths[proposers, plan.max_drafts[rows]][:, None]).sum(axis=1)
@@ -142,7 +137,7 @@ class Speculation:
         """tokens: by which a pass advanced the rows on average."""
         used = (c.needed for c in self._candidates if (c.bucket, c.proposer) == (bucket, proposer))
         if (needed := next(used, None)) is not None:
-            self._earned = min(MOST_EARNED, self._earned + num_passes * (tokens - needed / LEAST_GAIN))
+            self._earned.observe(num_passes, tokens, needed / LEAST_GAIN)
 
     def _due_trials(self, least_pause: int) -> list[int]:
         """Proposers whose trial takes little enough by now, the one that was tried least lately first."""
@@ -181,6 +176,14 @@ class Speculation:
         new = slots[self._epochs[slots] != slot_table.epoch[slots]]
         self._epochs[new] = slot_table.epoch[new]
         self._acceptance.forget(new)
+        if len(new) == len(slots):
+            self._earned.forget()
+
+
+def _passes_of_rows(drafts: DraftCounts, num_tokens: np.ndarray) -> np.ndarray:
+    """int[S]: in which rows drew these tokens; those that end early have fewer."""
+    advanced = 1 + drafts.num_accepted
+    return (np.cumsum(advanced, axis=1) - advanced < num_tokens[:, None]).sum(axis=1)
 
 
 def _tokens_a_pass(acceptance: np.ndarray, depth: int) -> np.ndarray:
