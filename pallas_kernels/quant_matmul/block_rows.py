@@ -33,8 +33,8 @@ def max_tile_bytes() -> int:
 
 
 def tile_dtype(num_tokens: int, dtype: Any) -> jnp.dtype:
-    """Of decoded rows on a CPU, for so many tokens in `dtype`. To round them to bfloat16 takes longer than it saves,
-    unless the processor multiplies bfloat16 and the tokens are many."""
+    """Of decoded rows on a CPU, for so many tokens in `dtype`. To round them to bfloat16 takes longer than it saves
+    unless the processor multiplies bfloat16, with some for few tokens, too (`CpuRule.min_bf16_rows`)."""
     least = cpu_rule().min_bf16_rows
     is_rounded = least is not None and num_tokens >= least
     return jnp.dtype(dtype) if is_rounded else F32

@@ -14,7 +14,7 @@ from pallas_kernels.table_rows.divided_tables import rows_of_divided
 def table_rows(
     tables: Sequence[jax.Array], index: Int[Array, "T"], *, are_multiplied: bool = False, backend: str = "auto"
 ) -> tuple[jax.Array, ...]:
-    """Rows `index` of each table. Kernels take the tables' rows to be divided over all devices of the mesh in scope.
+    """Rows `index` of each table. Kernels assume that all devices of the mesh in scope divide the tables' rows.
 
     Args:
       tables: [V, n] each, n of its own.

@@ -36,13 +36,13 @@ def rows_of_divided(take: Take, tables: Sequence[Shaped[Array, "V _"]], index: I
         place = index - lax.axis_index(axes).astype(index.dtype) * num_rows
         is_own = (place >= 0) & (place < num_rows)
         found = take(tables, jnp.where(is_own, place, 0))
-        return tuple(_sum_of_one(jnp.where(is_own[:, None], rows, 0), axes) for rows in found)
+        return tuple(_from_its_device(jnp.where(is_own[:, None], rows, 0), axes) for rows in found)
 
     in_specs = (PartitionSpec(axes), PartitionSpec())
     gather = jax.shard_map(of_own, in_specs=in_specs, out_specs=PartitionSpec(), check_vma=False)
     return gather(tuple(tables), index)
 
 
-def _sum_of_one(rows: jax.Array, axes: tuple[str, ...]) -> jax.Array:
-    """One device's rows, the others' being zeros; sums of 8 and 16 bits are not made by every device."""
+def _from_its_device(rows: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """Rows that one device has, the others zeros; not every kind of device adds 8 and 16 bits."""
     return cast(jax.Array, lax.psum(rows.astype(jnp.int32), axes)).astype(rows.dtype)

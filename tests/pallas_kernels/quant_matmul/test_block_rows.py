@@ -53,7 +53,7 @@ def product(x, stack, spec, layer=LAYERS - 1, **arrays):
     ],
 )
 def test_products_equal_the_reference(monkeypatch, name, dtype, num_rows, activation):
-    """In tiles of 24 rows, of which the last one has fewer."""
+    """In tiles of 24 rows, or of 12 in another dtype or with a gate, of which the last one has fewer."""
     tile_bytes = 24 * INPUTS * jnp.dtype(dtype).itemsize
     monkeypatch.setattr(block_rows, "max_tile_bytes", lambda: tile_bytes)
     rng = np.random.default_rng(1)
@@ -70,12 +70,27 @@ def test_products_equal_the_reference(monkeypatch, name, dtype, num_rows, activa
     assert np.isnan(product(x, stack, spec, layer=0)).all(), "the control: other layers have no scales"
 
 
-@pytest.mark.parametrize("rule", [cpu_products.AMX, cpu_products.ZEN4, cpu_products.OTHER], ids=lambda rule: rule.name)
+RULES = cpu_products.AMX, cpu_products.ZEN4, cpu_products.OTHER
+
+
+@pytest.mark.parametrize(
+    ("rule", "dtypes"), [*zip(RULES, ("bfloat16 bfloat16", "float32 bfloat16", "float32 float32"), strict=True)]
+)
+def test_tiles_are_rounded_where_that_pays(monkeypatch, rule, dtypes):
+    """For 15 tokens, and for 16."""
+    monkeypatch.setattr(block_rows, "cpu_rule", lambda: rule)
+    assert [block_rows.tile_dtype(count, "bfloat16") for count in (15, 16)] == dtypes.split()
+    assert block_rows.tile_dtype(16, "float32") == "float32"
+
+
+@pytest.mark.parametrize(
+    ("rule", "num_rows"), [*((rule, 8) for rule in RULES), (cpu_products.ZEN4, 16)], ids=lambda value: str(value)[:24]
+)
 @pytest.mark.parametrize("name", ["Q8_0", "Q5_1", "INT3-g128", "FP8-g128", "NF4-g64 nested"])
-def test_every_processor_computes_them(monkeypatch, rule, name):
+def test_every_processor_computes_them(monkeypatch, rule, name, num_rows):
     for module in (block_rows, cpu_products):
         monkeypatch.setattr(module, "cpu_rule", lambda: rule)
-    test_products_equal_the_reference(monkeypatch, name, "bfloat16", 8, "silu")
+    test_products_equal_the_reference(monkeypatch, name, "bfloat16", num_rows, "silu")
 
 
 def test_divided_columns_change_nothing():

@@ -1,12 +1,13 @@
 """Rows of tables by the TPU kernels, interpreted, are those of the tables."""
 
+import math
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from pallas_kernels.table_rows.api import table_rows
 from pallas_kernels.table_rows.mosaic_tpu import MAX_TOKENS
@@ -36,12 +37,12 @@ def test_rows_are_those_of_the_tables(backend, index, are_multiplied):
 
 
 @pytest.mark.parametrize("are_multiplied", [False, True])
-@pytest.mark.parametrize("num_devices", [2, 4])
-def test_devices_add_the_rows_that_each_has(are_multiplied, num_devices):
-    tables = random_tables({np.uint8: 192, np.int8: 64, np.uint16: 16})
-    mesh = jax.make_mesh((num_devices,), ("x",), devices=jax.devices()[:num_devices])
+@pytest.mark.parametrize("shape", [(1, 2), (2, 2), (4, 1)])
+def test_devices_add_the_rows_that_each_has(are_multiplied, shape):
+    tables, num_devices = random_tables({np.uint8: 192, np.int8: 64, np.uint16: 16}), math.prod(shape)
+    mesh = jax.make_mesh(shape, ("x", "y"), (AxisType.Auto,) * 2, devices=jax.devices()[:num_devices])
     with jax.set_mesh(mesh):
-        divided = [jax.device_put(table, NamedSharding(mesh, PartitionSpec("x"))) for table in tables]
+        divided = [jax.device_put(table, NamedSharding(mesh, PartitionSpec(("x", "y")))) for table in tables]
         run = jax.jit(partial(table_rows, are_multiplied=are_multiplied, backend="mosaic_tpu"))
         found = run(divided, jnp.asarray(INDEX))
         with pytest.raises(NotImplementedError, match=f"no multiple of {num_devices} devices"):

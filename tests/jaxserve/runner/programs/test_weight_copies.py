@@ -14,7 +14,7 @@ from jaxserve.runner.programs import weight_copies as weight_copies_module
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.weight_copies import weight_copies
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
-from pallas_kernels.matmul.cpu_products import AMX
+from pallas_kernels.matmul.cpu_products import AMX, ZEN4
 from pallas_kernels.quant_matmul import block_rows
 
 MODEL = replace(SHAPES["smollm2-135m"], layer_stacks=(0,) * 3)
@@ -43,10 +43,11 @@ def test_the_control_stacks_are_copied_on_cpu(monkeypatch):
     assert all("dynamic_slice" in line for line in found)
 
 
-@pytest.fixture
-def small_tiles(monkeypatch):
+@pytest.fixture(params=[AMX, replace(ZEN4, tile_bytes=AMX.tile_bytes)], ids=lambda rule: rule.name)
+def small_tiles(monkeypatch, request):
+    """In bfloat16, and in float32."""
     for user in (block_rows, weight_copies_module):
-        monkeypatch.setattr(user, "cpu_rule", lambda: AMX)
+        monkeypatch.setattr(user, "cpu_rule", lambda: request.param)
 
 
 @pytest.mark.usefixtures("small_tiles")
