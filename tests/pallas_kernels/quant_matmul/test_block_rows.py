@@ -84,7 +84,9 @@ def test_tiles_are_rounded_where_that_pays(monkeypatch, rule, dtypes):
 
 
 @pytest.mark.parametrize(
-    ("rule", "num_rows"), [*((rule, 8) for rule in RULES), (cpu_products.ZEN4, 16)], ids=lambda value: str(value)[:24]
+    ("rule", "num_rows"),
+    [*((rule, 8) for rule in RULES), (cpu_products.ZEN4, 16)],
+    ids=lambda value: getattr(value, "name", None),
 )
 @pytest.mark.parametrize("name", ["Q8_0", "Q5_1", "INT3-g128", "FP8-g128", "NF4-g64 nested"])
 def test_every_processor_computes_them(monkeypatch, rule, name, num_rows):
