@@ -13,13 +13,14 @@ from checkpoints.mapping.row_parts import has_parts
 from checkpoints.mapping.saved_packing import form_of_fp8_rows
 from checkpoints.mapping.stored_forms import Cut, Forms
 from checkpoints.mapping.trees import matrices
+from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from jaxserve.models.params import declare
 from jaxserve.runner.load_weights import dims
 from pallas_kernels.block_forms.block_form import BlockForm
-from pallas_kernels.qtensor import FP8, QTensor, Scheme
+from pallas_kernels.qtensor import FP8, SCHEMES, QTensor, Scheme
 
 ONE = abstract_mesh(1)
 
@@ -40,6 +41,18 @@ def saved_rows(file: OrbaxFile, model: ModelConfig) -> Packing | None:
             f"{file.root}: rows of codes are for all matrices of the layers, not beside others: {sorted(names)}"
         )
     return Packing(layers=layers.pop(), ends=ends.pop() if ends else None)
+
+
+def saved_scheme(name: str, file: OrbaxFile, model: ModelConfig) -> Packing:
+    """The packing of a folder whose matrices all have the scheme of this name, in layers with or without outliers.
+    Raises `CheckpointError` as `saved_rows` does, and ConfigError for any other folder."""
+    match saved_rows(file, model):
+        case Packing(layers=Scheme(num_outliers=count) as layers, ends=ends) as rows if (
+            layers == SCHEMES[name].with_outliers(count) and ends == SCHEMES[name]
+        ):
+            return rows
+        case _:
+            raise not_coded(file, name)
 
 
 def saved_blocks(
@@ -69,6 +82,16 @@ def saved_blocks(
         if part.name != OUTSIDE:
             layers.append(own)
     return layers, ends, cut
+
+
+def not_coded(file: OrbaxFile, name: str) -> ConfigError:
+    """The refusal of a scheme's name."""
+    forms = ", ".join(sorted({info.dtype for info in file.tensors.values()}))
+    return ConfigError(
+        f"quantization={name!r}: weights of an Orbax folder are not coded while loading, and {file.root} has {forms}: "
+        "leave it out, or convert the folder to safetensors first",
+        "quantization",
+    )
 
 
 def _packed_of(file: OrbaxFile, part: Part) -> dict[str, SavedMatrix]:
