@@ -129,7 +129,7 @@ def test_what_a_model_has_not_packed_is_left_out(tmp_path):
     packed = everywhere("Q4_0") | {
         "outside/embed": (ORDERED,), "outside/lm_head": ("Q4_0", (128, 128)), "layer-00000/extra": ("Q4_0", (64, 64)),
         "layer-00000/gate_up": (["Q4_0"] * 3, part_shapes(gate_up, SIZES.head_dim)),
-        "layer-00000/down": (ORDERED,),
+        "layer-00000/down": (ORDERED,), "outside/final_norm": ("Q4_0", (1, 128)),
     }  # fmt: skip
     layers, ends, _ = blocks_in(file_of(tmp_path, packed))
     assert ends == {}
@@ -148,6 +148,13 @@ FAULTS = {
     "parts of no heads": ({"layer-00000/gate_up": (["Q4_0"] * 3, GATES)}, "parts: layer-00000/gate_up is rows"),
     "a shape": ({"layer-00000/o": ("Q4_0", (64, 128))}, r"shape: layer-00000/o is \[64, 128\], the model needs"),
 }
+
+
+def test_a_layer_of_another_folder_is_refused(tmp_path):
+    """Dense, beside rows of codes."""
+    packed = {name: keys for name, keys in everywhere("int8").items() if not name.startswith(LAYERS[1])}
+    with pytest.raises(CheckpointError, match="form: layer-00001/down is float32, from which that of the engine"):
+        opened(folder(tmp_path, packed))
 
 
 @pytest.mark.parametrize("quantization", ["packed", "dense"])
