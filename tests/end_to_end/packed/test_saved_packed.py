@@ -102,17 +102,31 @@ def test_a_folder_has_the_codes_of_the_file(gguf):
     assert stored_bytes(gguf.folder) < 0.6 * device_bytes(decoded)
 
 
-@pytest.mark.parametrize("make", [in_orders, groups.four_bits])
-def test_orders_and_scales_of_scales_are_in_a_folder_and_are_converted(make, tmp_path):
-    groups.write_model(tmp_path / "model", make)
-    params = saved(tmp_path / "model", tmp_path / "saved", **PACKED)
-    assert stored_bytes(tmp_path / "saved") == device_bytes(params)
-    assert_equal(params_of(tmp_path / "saved", **PACKED), params)
-    for name in ("model", "saved"):
-        target = tmp_path / f"{name}-converted"
-        assert convert.run([str(tmp_path / name), str(target), "--dtype", "float32", "--quiet"]) == 0
-    found, expected = (load_file(tmp_path / f"{name}-converted/model.safetensors") for name in ("saved", "model"))
-    assert_close(found, expected)
+def of_groups(root, make):
+    groups.write_model(root / "model", make)
+    return Saved(root / "model", root / "saved", saved(root / "model", root / "saved", **PACKED))
+
+
+@pytest.fixture(scope="module")
+def ordered(tmp_path_factory):
+    """Of groups of inputs in orders of their own."""
+    return of_groups(tmp_path_factory.mktemp("ordered"), in_orders)
+
+
+@pytest.mark.parametrize("make", [None, groups.four_bits])
+def test_orders_and_scales_of_scales_are_in_a_folder(ordered, make, tmp_path):
+    _, folder, params = of_groups(tmp_path, make) if make else ordered
+    assert stored_bytes(folder) == device_bytes(params)
+    assert_equal(params_of(folder, **PACKED), params)
+
+
+def test_a_converted_folder_is_the_converted_file(ordered, tmp_path):
+    converted = {}
+    for source in (ordered.path, ordered.folder):
+        target = tmp_path / source.name
+        assert convert.run([str(source), str(target), "--dtype", "float32", "--quiet"]) == 0
+        converted[source] = load_file(target / "model.safetensors")
+    assert_close(converted[ordered.folder], converted[ordered.path])
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4-g32"])
