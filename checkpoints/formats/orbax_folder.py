@@ -57,11 +57,6 @@ class OrbaxFile:
         """The matrices of a part that lie packed in several arrays, by name."""
         return self._index.matrices.get(part, {})
 
-    @property
-    def has_packed(self) -> bool:
-        """Whether it has such matrices."""
-        return any(self._index.matrices.values())
-
     def _decoded(self, part: str, leaf: str) -> np.ndarray:
         from pallas_kernels.packed_values import packed_values  # imports jax
 

@@ -5,41 +5,35 @@ blocks            down.fields.<field>, …  (down.order)                        
 parts of rows     qkv.parts.<i>.fields.<field>, …                                 a list of keys
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.outlier_columns import check_outlier_columns
+from checkpoints.formats.saved_form_keys import Form, form_of_keys
 from checkpoints.formats.tensor_file import TensorInfo
 from pallas_kernels.block_forms.block_form import BlockForm
-from pallas_kernels.block_forms.form_changes import saved_form
-from pallas_kernels.block_forms.form_keys import form_of_key, key_of
 from pallas_kernels.block_tensor import BlockTensor, RowParts
-from pallas_kernels.qtensor import ALL_SCHEMES, QTensor, Scheme
+from pallas_kernels.qtensor import QTensor
 
 Wanted = tuple[TensorInfo, tuple[int, ...], tuple[str, ...]]
 """An array, its shape, and the dtypes of which it must have one."""
-Form = Scheme | BlockForm | tuple[BlockForm, ...]
-_SCHEME = re.compile(r"(?P<name>int8|w8a8|fp8)(?:-o(?P<outliers>[1-9][0-9]{0,5}))?")
 _tree: Any = jax.tree  # whose structures have no types
-_MAX_KEY, _MAX_PARTS, _MAX_BLOCK = 10_000, 8, 2**24
 
 
 @dataclass(frozen=True, slots=True)
 class SavedMatrix:
     """shape: of its values. names: those of its arrays, in place of these in a `QTensor`, `BlockTensor` or `RowParts`
-    (of values in float32)."""
+    (of values in float32). part_shapes: of the parts of its rows, if these have forms of their own."""
 
     form: Form
     shape: tuple[int, ...]
     names: Any
+    part_shapes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def arrays(self) -> list[str]:
@@ -68,67 +62,22 @@ class SavedMatrix:
         return self.of(arrays)
 
 
-def form_keys(matrix: Any) -> str | list[str] | None:
-    """What the index says of a matrix as it is saved; None: of one that is not packed."""
-    if isinstance(matrix, RowParts):
-        return [key_of(part.form) for part in matrix.parts]
-    if isinstance(matrix, QTensor):
-        return matrix.scheme.name
-    return key_of(matrix.form) if isinstance(matrix, BlockTensor) else None
-
-
 def read_matrix(where: str, name: str, keys: Any, arrays: Mapping[str, TensorInfo]) -> SavedMatrix:
     """The matrix of this name in a part with these arrays. Raises `CheckpointError`, which begins with `where`."""
-    form = _form(where, keys)
+    form = form_of_keys(where, keys)
     names = _names(name, form)
     for array in _tree.leaves(names):
         if array not in arrays:
             raise CheckpointError(f"{where} has no array {array}")
     infos: Any = _tree.map(arrays.__getitem__, names)
     if isinstance(infos, RowParts):
-        shapes = [_shape_of_blocks(where, part) for part in infos.parts]
+        shapes = tuple(_shape_of_blocks(where, part) for part in infos.parts)
         *lead, _, num_in = shapes[0]
         if any(len(shape) != 3 or [shape[0], shape[2]] != [*lead, num_in] for shape in shapes):
             raise CheckpointError(f"{where} has parts of the shapes {shapes}, which are not rows of one matrix")
-        return SavedMatrix(form, (*lead, sum(shape[1] for shape in shapes), num_in), names)
+        return SavedMatrix(form, (*lead, sum(shape[1] for shape in shapes), num_in), names, shapes)
     shape = _shape_of_rows(where, infos) if isinstance(infos, QTensor) else _shape_of_blocks(where, infos)
     return SavedMatrix(form, shape, names)
-
-
-def _form(where: str, keys: Any) -> Form:
-    if isinstance(keys, list):
-        parts = cast(list[Any], keys)
-        if not 2 <= len(parts) <= _MAX_PARTS:
-            raise CheckpointError(f"{where} has {len(parts)} parts, not 2 to {_MAX_PARTS}")
-        return tuple(_block_form(where, key) for key in parts)
-    found = _SCHEME.fullmatch(keys) if isinstance(keys, str) else None
-    if found is None:
-        return _block_form(where, keys)
-    scheme, outliers = ALL_SCHEMES[found["name"]], int(found["outliers"] or 0)
-    if outliers and scheme.name != "w8a8":
-        raise CheckpointError(f"{where}: {keys} is no form: only w8a8 has outliers")
-    return scheme.with_outliers(outliers)
-
-
-def _block_form(where: str, key: Any) -> BlockForm:
-    form = _saved_form(key) if isinstance(key, str) and len(key) <= _MAX_KEY else None
-    if form is None:
-        raise CheckpointError(f"{where}: {str(key)[:80]!r} is no form of packed weights")
-    return form
-
-
-@lru_cache(maxsize=256)
-def _saved_form(key: str) -> BlockForm | None:
-    """The form of a key, if it is one in which blocks are saved and can be decoded: the key may say anything."""
-    try:
-        form = form_of_key(key)
-        if key_of(form) != key or saved_form(form) != form or not 0 < form.block_len <= _MAX_BLOCK:
-            return None
-        block = {field.name: jax.ShapeDtypeStruct((1, field.count), jnp.dtype(field.dtype)) for field in form.fields}
-        values = jax.eval_shape(partial(form.decode, dtype=jnp.float32), block)
-    except Exception:  # whatever numbers that do not fit make of the arithmetic
-        return None
-    return form if values.shape == (1, form.block_len) else None
 
 
 def _names(name: str, form: Form) -> Any:

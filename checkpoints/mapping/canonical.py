@@ -1,7 +1,8 @@
 """Device: converts leaves between their saved form, which is the same for every mesh, and the form a mesh needs.
 
-Saved embeddings have no padding rows and saved KV heads are not repeated. Which of the two applies follows from the
-shapes alone. Values are only moved, so `narrow` inverts `widen` bit for bit.
+Saved embeddings have no padding rows and saved KV heads are not repeated. Which of four cases applies follows from the
+shapes alone: rows of a vocabulary; rows of queries, keys and values in one leaf; queries alone; keys or values alone.
+Values are only moved, so `narrow` inverts `widen` bit for bit.
 """
 
 import math

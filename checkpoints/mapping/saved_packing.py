@@ -10,6 +10,7 @@ from jaxtyping import Array, Shaped
 
 from checkpoints.formats.saved_matrix import SavedMatrix
 from checkpoints.mapping.canonical import narrow, widen
+from checkpoints.mapping.row_parts import part_shapes
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.form_changes import device_fields, saved_fields, saved_form
@@ -26,7 +27,9 @@ def can_be(saved: SavedMatrix | None, struct: Any) -> bool:
     is not packed."""
     form = None if saved is None else saved.form
     if isinstance(struct, RowParts):
-        return isinstance(form, tuple) and all(map(_can_be_blocks, form, struct.parts))
+        if not isinstance(form, tuple) or len(form) != len(struct.parts):
+            return False
+        return all(map(_can_be_blocks, form, struct.parts))
     if isinstance(struct, BlockTensor):
         if saved is not None and form == FP8:
             form = form_of_fp8_rows(saved.shape[-1])
@@ -41,9 +44,7 @@ def _can_be_blocks(form: Any, struct: BlockTensor) -> bool:
 def to_saved(leaf: Matrix, shape: tuple[int, ...], head_dim: int) -> Matrix:
     """A leaf of one layer in its saved form. shape: of its values, in that form."""
     if isinstance(leaf, RowParts):
-        rows = shape[-2] - 2 * head_dim, head_dim, head_dim  # queries, keys and values
-        shapes = [(*shape[:-2], num_rows, shape[-1]) for num_rows in rows]
-        parts = zip(leaf.parts, shapes, strict=True)
+        parts = zip(leaf.parts, part_shapes(shape, head_dim), strict=True)
         return RowParts(tuple(_blocks_to_saved(part, own, head_dim) for part, own in parts))
     if isinstance(leaf, BlockTensor):
         return _blocks_to_saved(leaf, shape, head_dim)

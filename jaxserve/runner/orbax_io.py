@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from checkpoints.formats.orbax_folder import OrbaxFile
+from checkpoints.loading.orbax_restore import restore
 from checkpoints.mapping.trees import by_path
-from checkpoints.writing.orbax_tree import restore, save
+from checkpoints.writing.orbax_save import save
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params, declare, is_spec, targets

@@ -1,4 +1,8 @@
-"""Device: names by which block forms are found again, for programs that are stored."""
+"""Device: names by which block forms are found again: of programs that are stored, and of weights that are saved.
+
+The keys of forms in which blocks are saved (`form_changes.saved_form`) are a part of the format of Orbax folders: a key
+keeps its meaning, with the names of the form's fields.
+"""
 
 import numpy as np
 

@@ -10,11 +10,12 @@ from safetensors.numpy import save_file
 
 from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.load import load
+from checkpoints.loading.orbax_restore import restore
 from checkpoints.mapping.trees import by_path, leaf_dtype, stacked_shape, with_leaves
 from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from checkpoints.tensor_names import llama_names
-from checkpoints.writing.orbax_tree import restore, save
+from checkpoints.writing.orbax_save import save
 from tests.checkpoints.random_models import Sizes, hf_tensors, tree
 
 SPECS = {"qkv": P("tensor"), "o": P(None, "tensor"), "gate_up": P(None, "tensor"), "down": P(None, "tensor")}

@@ -52,7 +52,7 @@ FOUND = {
     "groups": ("int 4 64 float16 symmetric", INTS, (4, 64), "INT4-g64"),
     "an order": ("in any order int 4 64 float16 symmetric", ORDERED, (4, 64), "INT4-g64 in any order"),
     "double quantization": (f"table NF4-g64 {TABLE} {SCALES} 4 1024", NESTED, (4, 1024), "NF4-g64 nested"),
-    "parts": (["Q4_0", "Q4_0"], part(0, 3) | part(1, 1), (2, 4, 64), "Q4_0"),
+    "parts": (["Q4_0"] * 3, part(0, 3) | part(1, 1) | part(2, 1), (2, 5, 64), "Q4_0"),
 }
 
 
@@ -70,8 +70,9 @@ HOSTILE_KEYS = {
     "no form": "Q9_9",
     "no name": 7,
     "nothing": None,
-    "one part": ["Q4_0"],
-    "a part of rows": ["Q4_0", "int8"],
+    "two parts": ["Q4_0"] * 2,
+    "four parts": ["Q4_0"] * 4,
+    "a part of rows": ["Q4_0", "Q4_0", "int8"],
     "bits of a device": "half bits of Q4_0",
     "blocks of a device": "wide Q5_0",
     "two orders": "in any order in any order Q4_0",
@@ -123,7 +124,7 @@ HOSTILE_ARRAYS = {
     "an order of others": (
         "in any order int 4 64 float16 symmetric", ORDERED | {"w.order": entry("int32", 65)}, r"order is int32\[65\]"
     ),
-    "parts of other rows": (["Q4_0", "Q4_0"], part(0, 3) | {
+    "parts of other rows": (["Q4_0"] * 3, part(0, 3) | part(2, 1) | {
         "w.parts.1.fields.scales": entry("float16", 3, 1, 2), "w.parts.1.fields.nibbles": entry("uint8", 3, 1, 32)
     }, "which are not rows of one matrix"),
     "an axis": ("int8", {"w.codes": entry("int8", 64), "w.scales": entry("float32")}, "two or three axes"),

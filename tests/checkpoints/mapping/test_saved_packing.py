@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from checkpoints.formats.saved_matrix import SavedMatrix
 from checkpoints.mapping.canonical import narrow, widen
-from checkpoints.mapping.saved_packing import from_saved, to_saved
+from checkpoints.mapping.saved_packing import can_be, from_saved, to_saved
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.packed_values import packed_values
@@ -74,6 +75,14 @@ def test_heads_of_packed_rows_are_those_of_their_values(saved, repeat):
     struct = jax.ShapeDtypeStruct(wide_values(saved, repeat).shape, jnp.bfloat16)
     dense = from_saved(saved, struct, HEAD_DIM)
     np.testing.assert_array_equal(dense, wide_values(saved, repeat).astype(jnp.bfloat16))
+
+
+def test_parts_are_made_of_as_many_parts_of_their_forms():
+    struct = parts()
+    forms = tuple(part.form for part in struct.parts)
+    assert can_be(SavedMatrix(forms, FUSED, None), struct)
+    for others in (forms[:2], (*forms, forms[0]), forms[::-1], forms[0]):
+        assert not can_be(SavedMatrix(others, FUSED, None), struct)
 
 
 @pytest.mark.parametrize("saved", [blocks(5), rows(5)], ids=lambda leaf: type(leaf).__name__)

@@ -11,8 +11,9 @@ from jax.sharding import PartitionSpec as P
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.orbax_folder import OrbaxFile
+from checkpoints.loading.orbax_restore import restore
 from checkpoints.mapping.trees import by_path
-from checkpoints.writing.orbax_tree import restore, save
+from checkpoints.writing.orbax_save import save
 from tests.checkpoints.random_models import Sizes, hf_tensors, tree
 
 SPECS = {
@@ -120,7 +121,7 @@ def test_each_layer_is_a_part_without_padding_and_copies(folder):
 
 
 def test_another_model_is_refused_before_anything_is_read(folder, monkeypatch):
-    monkeypatch.setattr("checkpoints.writing.orbax_tree.load_part", lambda *_: pytest.fail("a part was read"))
+    monkeypatch.setattr("checkpoints.loading.orbax_restore.load_part", lambda *_: pytest.fail("a part was read"))
     sizes = replace(SIZES, num_layers=4, vocab_size=322)
     values = tree(sizes, hf_tensors(sizes))
     with pytest.raises(CheckpointError) as refusal:

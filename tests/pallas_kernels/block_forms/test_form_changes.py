@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.form_changes import device_fields, saved_fields, saved_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits
@@ -20,7 +21,7 @@ NF4 = table_form("NF4", tuple(np.linspace(-1, 1, 16).tolist()), 64)
 NESTED = nested_form(NF4, tuple(np.linspace(-1, 1, 256).tolist()), 4, SHAPE[-1])
 GROUPS = int_form(4, 64, "float16", has_zeros=True)
 assert GROUPS is not None
-FORMS = [*GGML_FORMS.values(), GROUPS, with_order(GROUPS), NESTED]
+FORMS = [*GGML_FORMS.values(), GROUPS, with_order(GROUPS), NESTED, float_form("float8_e4m3fn", 128, "bfloat16")]
 
 
 def on_tpu(form):

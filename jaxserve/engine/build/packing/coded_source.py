@@ -10,6 +10,7 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
+from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.mapping.trees import matrices
 from checkpoints.open_checkpoint import Checkpoint
 from checkpoints.quantized.coded_file import BlockCoding, CodedFile, Coding
@@ -21,6 +22,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
 from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, form_on, kept_on
 from jaxserve.engine.build.packing.fp8_products import fp8_packing
+from jaxserve.engine.build.packing.orbax_forms import not_coded
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import decoded_spec
@@ -38,8 +40,8 @@ def coded_while_loading(config: EngineConfig, source: ModelSource, device: Devic
     fp8 is decoded, and the others raise ConfigError."""
     name = config.quantization
     coding = cast(Coding, FORMS[name])
-    if source.checkpoint is not None and source.checkpoint.spelling == "orbax":
-        raise _fault(config, "weights of an Orbax folder are not coded while loading: convert it to safetensors first")
+    if source.checkpoint is not None and isinstance(source.checkpoint.file, OrbaxFile):
+        raise not_coded(source.checkpoint.file, name)
     if name == FP8.name and (multiplied := fp8_packing(device, config.tensor_parallel_size, source.model)) is not None:
         return replace(source, packing=multiplied)
     names = frozenset[str]()
