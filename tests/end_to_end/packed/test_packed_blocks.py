@@ -203,13 +203,13 @@ def test_mxfp4_stays_packed_where_it_is_multiplied(tmp_path):
         assert set(own.values()) == {GGML_FORMS["MXFP4"]}
 
 
-def test_a_head_that_is_looked_up_stays_packed_on_one_tpu(tmp_path):
+def test_a_head_that_is_looked_up_stays_packed_on_tpus(tmp_path):
     path, _ = write_model(tmp_path / "m.gguf", [dict.fromkeys(SHAPES, "Q8_0")] * 2)
     with open_model(config := EngineConfig.create(str(path), quantization="packed")) as source:
-        for count, names in ((1, {"embed"}), (2, set())):
+        for count in (1, 2):
             packing = with_packing(replace(config, tensor_parallel_size=count), source, TPU).packing
-            assert {path for path, _ in packing.own if path == "embed"} == names
-            assert ("read on one TPU, not on several" in str(packing.reasons)) == (count > 1)
+            assert "embed" in dict(packing.own)
+            assert "embed" not in dict(packing.reasons)
 
 
 def test_a_gpu_chooses_among_no_layers(tmp_path):
