@@ -26,8 +26,8 @@ ONE = abstract_mesh(1)
 
 
 def saved_rows(file: OrbaxFile, model: ModelConfig) -> Packing | None:
-    """The packing of a folder with rows of codes; None: it has none. Raises `CheckpointError` where these are beside
-    other forms, or where the matrices of its layers have several."""
+    """The packing of a folder with rows of codes; None: it has none. Raises `CheckpointError` where these are mixed
+    with other forms, or where the matrices of its layers have several."""
     layers, ends, names = set[Form](), set[Form](), set[str]()
     for part in _parts(model):
         found = _packed_of(file, part).values()
@@ -38,7 +38,7 @@ def saved_rows(file: OrbaxFile, model: ModelConfig) -> Packing | None:
         return None
     if False in are_rows or len(layers) != 1 or len(ends) > 1:
         raise CheckpointError(
-            f"{file.root}: rows of codes are for all matrices of the layers, not beside others: {sorted(names)}"
+            f"{file.root}: rows of codes are for all matrices of the layers, not mixed with others: {sorted(names)}"
         )
     return Packing(layers=layers.pop(), ends=ends.pop() if ends else None)
 

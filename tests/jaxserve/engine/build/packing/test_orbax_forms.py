@@ -89,15 +89,17 @@ def test_rows_of_codes_are_those_of_all_layers(layers, ends, tmp_path):
 BESIDE_OTHERS = {
     "blocks in a layer": everywhere("int8") | {"layer-00001/down": ("Q4_0",)},
     "two schemes": everywhere("int8") | {"layer-00001/down": ("w8a8",)},
-    "blocks beside an embedding": everywhere("Q4_0") | {"outside/embed": ("int8",)},
+    "blocks, and an embedding": everywhere("Q4_0") | {"outside/embed": ("int8",)},
     "an embedding of blocks": everywhere("int8") | {"outside/embed": ("Q4_0",)},
     "an embedding alone": {"outside/embed": ("int8",)},
 }
 
 
 @pytest.mark.parametrize("name", BESIDE_OTHERS)
-def test_rows_of_codes_beside_others_are_refused(name, tmp_path):
-    with pytest.raises(CheckpointError, match="rows of codes are for all matrices of the layers, not beside others"):
+def test_rows_of_codes_mixed_with_others_are_refused(name, tmp_path):
+    with pytest.raises(
+        CheckpointError, match="rows of codes are for all matrices of the layers, not mixed with others"
+    ):
         saved_rows(file_of(tmp_path, BESIDE_OTHERS[name]), MODEL)
 
 
@@ -151,7 +153,7 @@ FAULTS = {
 
 
 def test_a_layer_of_another_folder_is_refused(tmp_path):
-    """Dense, beside rows of codes."""
+    """Dense, where the others are rows of codes."""
     packed = {name: keys for name, keys in everywhere("int8").items() if not name.startswith(LAYERS[1])}
     with pytest.raises(CheckpointError, match="form: layer-00001/down is float32, from which that of the engine"):
         opened(folder(tmp_path, packed))
