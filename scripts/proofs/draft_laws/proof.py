@@ -1,7 +1,7 @@
 """Texts keep the law of their model with drafts of every proposer and with every rule of acceptance that promises it.
 
-2,000 texts of four tokens of SmolLM2 in float32, after a prompt of three words in random order: it goes on with these,
-so every proposer has drafts that are accepted.
+2,000 texts of four tokens of SmolLM2 in float32, after a prompt that begins to repeat a sentence: every proposer has
+drafts of it that are accepted.
 Two controls must be seen to differ: texts of another temperature, and typical acceptance, which promises no law. Heads
 are those that `scripts/prove proposers` trains.
 """
@@ -9,8 +9,6 @@ are those that `scripts/prove proposers` trains.
 import argparse
 import json
 import sys
-
-import numpy as np
 
 from scripts.proofs.draft_laws.texts_of_three import NUM_TEXTS, TEMPERATURE, Drawn, drawn, exact_law
 from scripts.proofs.helpers.draft_configs import CONFIGS, FEWER_LAYERS, ITSELF, SMOLLM
@@ -20,7 +18,10 @@ LEAST_P = 1e-3
 MOST_OF_OTHERS = 1e-6
 WARMER = 2.4  # of 1.4, 2,000 texts show too little: p = 0.04
 OPTIONS = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 16, "max_num_batched_tokens": 512}
-WORDS, PROMPT_LEN = " red green blue", 60
+PROMPT = (
+    "<|im_start|>user\nWrite about the sea.<|im_end|>\n<|im_start|>assistant\n"
+    "The sea is the source of life. The sea is the source of"
+)
 REJECTION, TYPICAL = {"acceptance": "rejection"}, {"acceptance": "typical"}
 PLAIN, OF_ANOTHER = "without drafts", f"without drafts, drawn at temperature {WARMER}"
 SETTINGS = {
@@ -60,8 +61,7 @@ def _drawn(name: str) -> Drawn:
     from tests.support.drafting import always
 
     config, plain = (SETTINGS | CONTROLS)[name], LLM(SMOLLM, **OPTIONS)
-    words = plain.get_tokenizer().encode(WORDS)
-    prompt = np.random.default_rng(0).choice(words, PROMPT_LEN).tolist()
+    prompt = plain.get_tokenizer().encode(PROMPT)
     law = exact_law(plain, prompt)
     if config is None:
         return drawn(plain, prompt, law, WARMER if name == OF_ANOTHER else TEMPERATURE)
