@@ -80,11 +80,21 @@ def require_hopper() -> None:
         raise NotImplementedError(f"its kernels are for Hopper ({', '.join(HOPPER)}), not for {target_device_kind()}")
 
 
+def dividing_axes() -> tuple[str, ...]:
+    """Of the mesh in scope, the axes over which arrays may be divided: in `jax.shard_map` those that it leaves."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return tuple(name for name in mesh.axis_names if name not in mesh.manual_axes)
+
+
+def num_dividing_devices() -> int:
+    """Of `dividing_axes`."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return math.prod(mesh.shape[name] for name in dividing_axes())
+
+
 def require_one_device() -> None:
     """Raises NotImplementedError where arrays may be divided over several devices."""
-    mesh = jax.sharding.get_abstract_mesh()
-    count = math.prod(mesh.shape[name] for name in set(mesh.axis_names) - set(mesh.manual_axes))
-    if count > 1:
+    if (count := num_dividing_devices()) > 1:
         raise NotImplementedError(f"it serves the arrays of one device, not of {count}")
 
 

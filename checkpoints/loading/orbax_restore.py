@@ -36,9 +36,9 @@ def restore(file: OrbaxFile, target: Any, saved: Shapes, dims: ModelDims, *, pro
     leaves, structs = matrices(target), by_path(target)
     parts = parts_of(leaves, dims.layer_slots)
     _check(file, parts, saved, leaves, dims.head_dim)
-    stacked = {
-        path for part in parts for path in stacked_paths({path: leaves[path] for path in part.leaves.values()}, part)
-    }
+    stacked = set[str]()
+    for part in parts:
+        stacked |= stacked_paths({path: leaves[path] for path in part.leaves.values()}, part)
     found: Arrays = _zeros({path: structs[path] for path in structs if path in stacked})
     total, done = sum(info.nbytes for info in file.tensors.values()), 0
     fillers: dict[Any, Any] = {}
@@ -96,7 +96,7 @@ def _read(file: OrbaxFile, part: Part, own: Arrays, stacked: Set[str]) -> Arrays
         first, like = next(iter(by_path({path: own[path]}).items()))
         for array in packed[name].arrays if name in packed else (name,):
             shape, dtype = infos[array].shape, DTYPES[infos[array].dtype]
-            of_rows = shape if len(shape) > 1 else ()  # all inputs are read by all devices
+            of_rows = shape if len(shape) > 1 else ()  # vectors are whole on each device
             sharding = divisible(of_rows, _sharding(like), is_stacked=first in stacked)
             structs[array] = jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
     read, where = load_part(file.root, part.name, structs), str(file.root / part.name)

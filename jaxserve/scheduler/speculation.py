@@ -52,12 +52,17 @@ class DraftPlan(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A verify bucket in a step whose rows have proposers up to a number. needed: tokens a pass from which on they
-    gain."""
+    """A verify bucket in a step whose rows have proposers up to a number. slowdown: time of a pass over that of one
+    without drafts."""
 
     bucket: Bucket
     proposer: int
-    needed: float
+    slowdown: float
+
+    @property
+    def needed(self) -> float:
+        """Tokens a pass from which on rows gain."""
+        return LEAST_GAIN * self.slowdown
 
 
 class Speculation:
@@ -93,7 +98,7 @@ class Speculation:
             return None
         self._decode = decode
         self._candidates = [
-            Candidate(bucket, proposer, LEAST_GAIN * slowdown)
+            Candidate(bucket, proposer, slowdown)
             for proposer in range(len(self._depths))
             for bucket, slowdown in zip(verify, self._times.slowdowns(decode, verify, proposer), strict=True)
         ]
@@ -135,15 +140,15 @@ class Speculation:
 
     def _earn(self, bucket: Bucket, proposer: int, tokens: float, num_passes: float) -> None:
         """tokens: by which a pass advanced the rows on average."""
-        used = (c.needed for c in self._candidates if (c.bucket, c.proposer) == (bucket, proposer))
-        if (needed := next(used, None)) is not None:
-            self._earned.observe(num_passes, tokens, needed / LEAST_GAIN)
+        used = (c.slowdown for c in self._candidates if (c.bucket, c.proposer) == (bucket, proposer))
+        if (slowdown := next(used, None)) is not None:
+            self._earned.observe(num_passes, tokens, slowdown)
 
     def _due_trials(self, least_pause: int) -> list[int]:
         """Proposers whose trial takes little enough by now, the one that was tried least lately first."""
         due = list[int]()
         for proposer, passed in enumerate(self._since_trial.tolist()):
-            cost = min(c.needed for c in self._candidates if c.proposer == proposer) / LEAST_GAIN - 1
+            cost = min(c.slowdown for c in self._candidates if c.proposer == proposer) - 1
             if passed >= max(least_pause, cost / TRIAL_SHARE):
                 due.append(proposer)
         return sorted(due, key=lambda proposer: -self._since_trial[proposer])

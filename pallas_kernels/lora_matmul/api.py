@@ -15,7 +15,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Float32, Int
 
-from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
+from pallas_kernels.dispatch import Implementation, dispatch, dividing_axes, imported_on_demand
 from pallas_kernels.lora_matmul import reference, xla
 from pallas_kernels.lora_matmul.adapter_layout import Site
 from pallas_kernels.lora_matmul.lora_batch import LoraBatch
@@ -107,7 +107,7 @@ def lora_matmul(
     """
     pages = batch.tables[:, :, group, site.pages]
     mesh = jax.sharding.get_abstract_mesh()
-    axes = tuple(name for name in mesh.axis_names if name not in mesh.manual_axes and mesh.shape[name] > 1)
+    axes = tuple(name for name in dividing_axes() if mesh.shape[name] > 1)
 
     def on_device(
         x: jax.Array, pool: jax.Array, layer: jax.Array, pages: jax.Array, batch: LoraBatch

@@ -23,7 +23,7 @@ from pallas_kernels.matmul.cpu_products import F32, contract, cpu_product, cpu_r
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 
 TILE_BYTES = 2**23
-"""But on a CPU. 4096 inputs of 1024 rows: an eighth of a TPU v6e's vector memory."""
+"""On other devices than CPUs: 4096 inputs of 1024 rows: an eighth of a TPU v6e's vector memory."""
 MULTIPLE = 8  # of rows of a tile
 
 

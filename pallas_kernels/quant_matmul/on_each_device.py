@@ -5,7 +5,6 @@ XLA cannot divide: each device multiplies by its own outputs, or with its own in
     inputs     own inputs of x ──▶ kernel ──▶ sums of all outputs in float32 ──added over devices──▶ bias ──▶ y
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -17,6 +16,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.dispatch import dividing_axes, num_dividing_devices
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.qtensor import QTensor
 
@@ -38,9 +38,7 @@ def on_each_device[Packed: (BlockTensor, QTensor)](
     Raises:
       NotImplementedError: devices would have parts of blocks or of different sizes, or the axis is not known.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    axes = tuple(name for name in mesh.axis_names if name not in mesh.manual_axes)
-    num_devices = math.prod(mesh.shape[name] for name in axes)
+    axes, num_devices = dividing_axes(), num_dividing_devices()
     if num_devices == 1:
         return product(x, stack, layer, spec, bias)
     out = stack.scales.shape[1:] if isinstance(stack, QTensor) else next(iter(stack.fields.values())).shape[1:-1]

@@ -2,7 +2,6 @@
 cannot divide: each device takes those that it has, others are zeros there, and the devices add them.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -11,6 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Int, Shaped
+
+from pallas_kernels.dispatch import dividing_axes, num_dividing_devices
 
 Rows = tuple[jax.Array, ...]
 Take = Callable[[Sequence[jax.Array], jax.Array], Rows]
@@ -23,9 +24,7 @@ def rows_of_divided(take: Take, tables: Sequence[Shaped[Array, "V _"]], index: I
     Raises:
       NotImplementedError: devices would have different numbers of rows.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    axes = tuple(name for name in mesh.axis_names if name not in mesh.manual_axes)
-    num_devices = math.prod(mesh.shape[name] for name in axes)
+    axes, num_devices = dividing_axes(), num_dividing_devices()
     if num_devices == 1:
         return take(tables, index)
     if len(tables[0]) % num_devices:

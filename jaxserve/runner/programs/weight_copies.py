@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
@@ -32,9 +33,8 @@ def weight_copies(program: Hlo, params: Any, num_tokens: int, platform: str) -> 
     params: arrays or `jax.ShapeDtypeStruct`s. num_tokens: activations of as many rows are no weights. platform: of the
     device.
     """
-    types = {name for leaf in jax.tree.leaves(params) for name in _types(leaf, num_tokens)} | set(
-        _decoded(params, num_tokens, platform)
-    )
+    types = {name for leaf in jax.tree.leaves(params) for name in _types(leaf, num_tokens)}
+    types.update(_decoded(params, num_tokens, platform))
     lines = (line for line in program.in_memory if line.opcode not in MOVE_NOTHING)
     return [line.description for line in lines if _makes(line, types)]
 
@@ -57,13 +57,14 @@ def _decoded(params: Any, num_tokens: int, platform: str) -> Iterator[str]:
         for values in jax.tree.leaves(matrix.fields[matrix.form.fields[0].name]):
             *rows, num_values = local_shape(values)
             shape = (math.prod(rows), matrix.form.num_inputs(num_values))
-            decoded = tile_dtype(num_tokens, matrix.dtype) if platform == "cpu" else np.dtype(matrix.dtype)
-            most = cpu_rule().tile_bytes if platform == "cpu" else MAX_DECODED_BYTES
-            if decoded.itemsize * math.prod(shape) > most:
+            dtype, most = jnp.dtype(matrix.dtype), MAX_DECODED_BYTES
+            if platform == "cpu":
+                dtype, most = tile_dtype(num_tokens, dtype), cpu_rule().tile_bytes
+            if dtype.itemsize * math.prod(shape) > most:
                 # Also as tiles lie, whose first axes are the gate and its other half, or 1, and the devices' shares.
                 leads = (shape[0],), rows, (1, 1, shape[0]), (rows[0], 1, *rows[1:])
                 for width, lead in product({shape[1], shape[1] // matrix.form.num_places}, leads):
-                    yield from (hlo_type((*lead, width), dtype) for dtype in WIDENED)
+                    yield from (hlo_type((*lead, width), widened) for widened in WIDENED)
 
 
 def _types(leaf: Any, num_tokens: int) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """Texts keep the law of their model with drafts of every proposer and with every rule of acceptance that promises it.
 
 2,000 texts of four tokens of SmolLM2 in float32, after a prompt that begins to repeat a sentence: every proposer has
-drafts of it that are accepted.
-Two controls must be seen to differ: texts of another temperature, and typical acceptance, which promises no law. Heads
-are those that `scripts/prove proposers` trains.
+drafts of it that are accepted. Two controls must be seen to differ: texts of another temperature, and typical
+acceptance, which promises no law. Heads are those that `scripts/prove proposers` trains.
 """
 
 import argparse

@@ -49,7 +49,7 @@ MOST_LOGIT_ERROR = 1e-4
 MOST_MEMORY = 0.5
 """Of a process with packed weights (Q4_1, and Q8_0), over that with weights in bfloat16."""
 LEAST_SPEEDS = {("w8a8", 1): 1.0, ("w8a8", 8): 1.3, ("w8a8", 32): 1.3}
-LEAST_SPEEDS |= {("packed", 1): 0.8, ("packed", 8): 0.8, ("packed", 32): 0.8}
+LEAST_SPEEDS |= {("packed", count): 0.8 for count in (1, 8, 32)}
 """By `quantization` and number of sequences: tokens/s over those of bfloat16."""
 NUM_TURNS, NUM_TOKENS, PROMPT_LEN = 6, 64, 8
 
