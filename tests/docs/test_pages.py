@@ -13,8 +13,9 @@ from tests.repository.modules import PACKAGES, ROOT, modules
 
 NAMED = re.compile(r"`((?:jaxserve|checkpoints|pallas_kernels|tests|scripts|docs|requirements)/[\w./-]*\w)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)[^)]*\)")
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adding").glob("*.md")])
-DESIGN = ROOT / "docs" / "design.md"
+DESIGN = [ROOT / "docs" / "design.md", *(ROOT / "docs" / "design").glob("*.md")]
+FOLDERS = [ROOT, ROOT / "docs", ROOT / "docs" / "adding", ROOT / "docs" / "design"]
+PAGES = sorted(page for folder in FOLDERS for page in folder.glob("*.md"))
 PROOF = re.compile(r"^\| (?:\[(\w+)\]\((proofs/\S+)\)|`(\w+)`) \| (.+) \|$", re.MULTILINE)
 
 
@@ -34,7 +35,7 @@ def test_links_of_a_page_lead_to_files(page):
 
 
 def test_classes_that_the_design_names_exist():
-    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z]\w+)+)`", DESIGN.read_text()))
+    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z]\w+)+)`", "".join(page.read_text() for page in DESIGN)))
     source = "\n".join(module.path.read_text() for module in modules())
     defined = set(re.findall(r"^\s*class (\w+)", source, re.MULTILINE))
     assert {"OutputProcessor", "StepPlan"} <= named
