@@ -11,7 +11,7 @@ from jaxserve.runner.programs.collectives import Collective, collectives
 from jaxserve.runner.programs.data_loops import data_loops, most_loops
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.pool_aliasing import local_type, pool_copies
-from jaxserve.runner.programs.programs import Program
+from jaxserve.runner.programs.program import Program
 from jaxserve.runner.programs.traffic import memory_traffic
 from jaxserve.runner.programs.weight_copies import weight_copies
 

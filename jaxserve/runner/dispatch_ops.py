@@ -22,14 +22,21 @@ from jaxserve.core.device_ops import (
 from jaxserve.runner.device_state import MAX_EDITS, DeviceState
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Executables
-from jaxserve.runner.programs.programs import (
+from jaxserve.runner.programs.page_programs import copy_sinks, load_adapter, load_pages, save_pages
+from jaxserve.runner.programs.program import Program
+from jaxserve.runner.programs.programs import Programs
+from jaxserve.runner.programs.slot_programs import (
     EARLIER_TOKENS,
     EDIT_SLOTS,
     FORK_PAGES,
     FORK_SLOTS,
     PREFIX_SLOTS,
-    Program,
-    Programs,
+    fork,
+    keep_earlier,
+    set_counts,
+    set_edits,
+    set_history,
+    set_masks,
 )
 from jaxserve.runner.sink_copies import MAX_COPIES, SinkCopies
 from jaxserve.sampling.penalty_counts import count_tokens
@@ -59,9 +66,9 @@ class DeviceOps:
             state = self._makers[kind](state, list(of_kind))
         return state
 
-    def _run(self, program: Callable[[], Program], *args: Any) -> Any:
-        """The results of a program, which has the name of the method that describes it."""
-        return self._executables.get(program.__name__, program)(*args)
+    def _run(self, describe: Callable[[Programs], Program], *args: Any) -> Any:
+        """The results of a program, which has the name of the function that describes it."""
+        return self._executables.get(describe.__name__, partial(describe, self._programs))(*args)
 
     def _copy_sinks(self, state: DeviceState, drops: list[PageDrops]) -> DeviceState:
         model = self._programs.settings.model.config
@@ -75,14 +82,14 @@ class DeviceOps:
             kinds = [columns[:, (drop.groups >= start) & (drop.groups < end)] for start, end in ranges]
             for part in _parts(max(of_kind.shape[1] for of_kind in kinds), MAX_COPIES):
                 padded: list[list[Any]] = [[_padded(c[part], MAX_COPIES, 0) for c in of_kind] for of_kind in kinds]
-                state = self._run(self._programs.copy_sinks, state, tuple(SinkCopies(*of_kind) for of_kind in padded))
+                state = self._run(copy_sinks, state, tuple(SinkCopies(*of_kind) for of_kind in padded))
         return state
 
     def _save_pages(self, state: DeviceState, saves: list[PageSave]) -> DeviceState:
         for save in saves:
             for part in _parts(len(save.pages), TRANSFER_PAGES):
                 pages = _padded(save.pages[part], TRANSFER_PAGES, 0)
-                state, content = self._run(self._programs.save_pages, state, pages)
+                state, content = self._run(save_pages, state, pages)
                 self._host_pages.put(save.host_pages[part], content)
         return state
 
@@ -91,7 +98,7 @@ class DeviceOps:
             for part in _parts(len(load.pages), TRANSFER_PAGES):
                 content = self._host_pages.get(_padded(load.host_pages[part], TRANSFER_PAGES, 0))
                 pages = _padded(load.pages[part], TRANSFER_PAGES, 0)
-                state = self._run(self._programs.load_pages, state, pages, content)
+                state = self._run(load_pages, state, pages, content)
         return state
 
     def _load_adapters(self, state: DeviceState, loads: list[AdapterLoad]) -> DeviceState:
@@ -103,7 +110,7 @@ class DeviceOps:
                 content = load.content[:, part]
                 content = np.pad(content, [(0, 0), (0, TRANSFER_PAGES - content.shape[1]), *[(0, 0)] * 3])
                 pages = _padded(load.pages[part], TRANSFER_PAGES, 0)
-                state = self._run(self._programs.load_adapter, state, pages, content, place, table)
+                state = self._run(load_adapter, state, pages, content, place, table)
         return state
 
     def _fork(self, state: DeviceState, all_forks: list[Forks]) -> DeviceState:
@@ -112,10 +119,10 @@ class DeviceOps:
         for forks in all_forks:
             for part in _parts(len(forks.src_pages), FORK_PAGES):
                 pages = [_padded(a[part], FORK_PAGES, 0) for a in (forks.src_pages, forks.dst_pages)]
-                state = self._run(self._programs.fork, state, *pages, no_slots, no_slots)
+                state = self._run(fork, state, *pages, no_slots, no_slots)
             for part in _parts(len(forks.src_slots), FORK_SLOTS):
                 slots = [_padded(a[part], FORK_SLOTS, scratch) for a in (forks.src_slots, forks.dst_slots)]
-                state = self._run(self._programs.fork, state, no_pages, no_pages, *slots)
+                state = self._run(fork, state, no_pages, no_pages, *slots)
         return state
 
     def _set_edits(self, state: DeviceState, all_edits: list[SlotEdits]) -> DeviceState:
@@ -130,7 +137,7 @@ class DeviceOps:
                 if count > MAX_EDITS:
                     raise ValueError(f"{count} logit edits in one slot exceed the capacity of {MAX_EDITS}")
                 ids[row, :count], bias[row, :count], until[row, :count] = e.ids, e.bias, e.until
-            state = self._run(self._programs.set_edits, state, slots, ids, bias, until)
+            state = self._run(set_edits, state, slots, ids, bias, until)
         return state
 
     def _set_masks(self, state: DeviceState, uploads: list[MaskUpload]) -> DeviceState:
@@ -144,7 +151,7 @@ class DeviceOps:
                 words[i, : len(upload.words)] = upload.words
             behind = programs.num_slots + programs.num_draft_masks + 1  # the row of padding
             rows = _padded(np.array([upload.row for upload in sent]), size, behind)
-            execute = self._executables.get(f"set_masks[rows={size}]", partial(programs.set_masks, size))
+            execute = self._executables.get(f"set_masks[rows={size}]", partial(set_masks, programs, size))
             state = execute(state, rows, words)
         return state
 
@@ -159,13 +166,13 @@ class DeviceOps:
             lines = np.zeros((PREFIX_SLOTS, vocab), np.int16)
             for row, prefix in enumerate(counted[part]):
                 lines[row] = count_tokens(prefix.tokens, prefix.prompt_len, vocab)
-            state = self._run(self._programs.set_counts, state, slots_of(counted[part]), lines)
+            state = self._run(set_counts, state, slots_of(counted[part]), lines)
         for part in _parts(len(prefixes) if history_len else 0, PREFIX_SLOTS):
             tokens, lens = np.zeros((PREFIX_SLOTS, history_len), np.int32), np.zeros(PREFIX_SLOTS, np.int32)
             for row, prefix in enumerate(prefixes[part]):
                 lens[row] = len(prefix.tokens)
                 tokens[row, : lens[row]] = prefix.tokens
-            state = self._run(self._programs.set_history, state, slots_of(prefixes[part]), tokens, lens)
+            state = self._run(set_history, state, slots_of(prefixes[part]), tokens, lens)
         return state
 
     def _keep_earlier(self, state: DeviceState, texts: list[EarlierTokens]) -> DeviceState:
@@ -175,7 +182,7 @@ class DeviceOps:
             behind = self._programs.num_earlier_tokens  # which is dropped
             columns = ((places, behind), (tokens, 0), (owners, 0))
             padded = [_padded(column[part], EARLIER_TOKENS, fill) for column, fill in columns]
-            state = self._run(self._programs.keep_earlier, state, *padded)
+            state = self._run(keep_earlier, state, *padded)
         return state
 
 

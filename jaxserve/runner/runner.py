@@ -18,7 +18,8 @@ from jaxserve.runner.device_state import init_state
 from jaxserve.runner.dispatch_ops import DeviceOps
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Compiler, Executables
-from jaxserve.runner.programs.programs import Program, Programs, step_name
+from jaxserve.runner.programs.program import Program
+from jaxserve.runner.programs.programs import Programs, step_name
 from jaxserve.runner.programs.stored_layouts import destination
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
 from jaxserve.runner.step.late_draw import LateRows, late_table

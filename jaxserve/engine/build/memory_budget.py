@@ -14,7 +14,7 @@ from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params, num_bytes, vocab_width
 from jaxserve.runner.device_state import SlotSizes, slot_bytes
-from jaxserve.runner.programs.programs import FORK_PAGES
+from jaxserve.runner.programs.slot_programs import FORK_PAGES
 
 # Float32 arrays of rows x vocabulary alive at once: logits, and what penalties, candidates and log-probabilities make.
 LOGIT_COPIES = 6

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxserve.core.compile_times import COMPILE_TIMES
 from jaxserve.core.errors import FrozenBucketError
-from jaxserve.runner.programs.programs import Program
+from jaxserve.runner.programs.program import Program
 
 log = logging.getLogger(__name__)
 Compiler = Callable[[Program], Any]

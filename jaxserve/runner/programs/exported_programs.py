@@ -11,7 +11,7 @@ from jax import export
 
 from jaxserve.kv.kv_state import KVState
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.programs.programs import Program
+from jaxserve.runner.programs.program import Program
 from jaxserve.runner.sink_copies import SinkCopies
 from jaxserve.runner.step.step_output import ExtraOutputs, LateNodes
 from jaxserve.sampling.slot_state import SlotState

@@ -15,6 +15,7 @@ from jaxserve.convert.largest_inputs import LargestInputs, largest_inputs
 from jaxserve.core.errors import RequestError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.runner.programs.programs import Programs
+from jaxserve.runner.programs.slot_programs import set_masks
 from pallas_kernels.qtensor import SCHEMES
 from tests.end_to_end.packed.packed_weights import decoded, greedy_texts, is_packed, naive
 from tests.support.golden_data import checkpoint
@@ -104,7 +105,7 @@ def test_a_scheme_that_is_asked_for_has_them_with_coded_inputs_alone(folder):
 
 def test_plans_and_descriptions_know_them(folder, llm, tmp_path, monkeypatch, capsys):
     # One program stands for all, whose compilation takes seconds.
-    monkeypatch.setattr(Programs, "all", lambda programs, buckets: [programs.set_masks(4)])
+    monkeypatch.setattr(Programs, "all", lambda programs, buckets: [set_masks(programs, 4)])
     flags = flags_of({name: value for name, value in SMALL.items() if name != "enable_prefix_caching"})
     assert plan.run([str(folder), "--quiet", "--json", str(tmp_path / "plan.json"), *flags]) == 0
     planned = json.loads((tmp_path / "plan.json").read_text())["memory"]["weight_bytes"]

@@ -11,6 +11,7 @@ from jaxserve.cli import plan as verb
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.runner.programs.programs import Programs
+from jaxserve.runner.programs.slot_programs import set_masks
 from tests.checkpoints.quantized_builder import awq, compressed_ints, gptq
 from tests.end_to_end.packed import test_packed_blocks as blocks
 from tests.end_to_end.packed import test_packed_groups as groups
@@ -46,7 +47,7 @@ def model(request, tmp_path):
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
     """The bytes of weights that the command states. One program stands for all, whose compilation takes seconds."""
-    monkeypatch.setattr(Programs, "all", lambda programs, buckets: [programs.set_masks(4)])
+    monkeypatch.setattr(Programs, "all", lambda programs, buckets: [set_masks(programs, 4)])
 
     def run(path, options):
         flags = flags_of({name: value for name, value in options.items() if name != "skip_tokenizer_init"})

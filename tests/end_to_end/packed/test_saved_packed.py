@@ -17,6 +17,7 @@ from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.engine.build.packing import choose_packing, coded_source
 from jaxserve.models.packing import Packing
 from jaxserve.runner.programs.programs import Programs
+from jaxserve.runner.programs.slot_programs import set_masks
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import FP8
 from tests.checkpoints import safetensors_builder as build
@@ -193,7 +194,7 @@ def test_descriptions_and_plans_state_forms_and_bytes(gguf, tmp_path, monkeypatc
     assert set(found["stored_types"]) == {"Q5_0", "Q5_0, Q8_0", "Q6_K", "Q8_0", "float32"}
     assert found["stored_bytes"] == found["loaded_bytes"] == device_bytes(gguf.params)
     # One program stands for all, whose compilation takes seconds.
-    monkeypatch.setattr(Programs, "all", lambda programs, buckets: [programs.set_masks(4)])
+    monkeypatch.setattr(Programs, "all", lambda programs, buckets: [set_masks(programs, 4)])
     flags = flags_of({name: value for name, value in blocks.OPTIONS.items() if name != "skip_tokenizer_init"} | PACKED)
     assert plan.run([str(gguf.folder), "--quiet", "--json", str(tmp_path / "plan.json"), *flags]) == 0
     planned = json.loads((tmp_path / "plan.json").read_text())["memory"]["weight_bytes"]

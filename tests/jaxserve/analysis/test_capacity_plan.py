@@ -19,7 +19,9 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families.named_shapes import SHAPES
-from jaxserve.runner.programs.programs import Program, Programs
+from jaxserve.runner.programs import slot_programs
+from jaxserve.runner.programs.program import Program
+from jaxserve.runner.programs.programs import Programs
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SIZES, flags_of, tiny_engine
 
@@ -56,12 +58,12 @@ class NotDonating(Program):
 
 
 def not_donating(programs: Programs) -> Program:
-    program = programs.set_masks(8)
+    program = set_masks(programs)
     return NotDonating(*(getattr(program, field.name) for field in fields(program)))
 
 
 def set_masks(programs: Programs) -> Program:
-    return programs.set_masks(8)
+    return slot_programs.set_masks(programs, 8)
 
 
 def decode(programs: Programs) -> Program:

@@ -15,6 +15,7 @@ from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.kv.page_copies import copy_pages
 from jaxserve.models.kv_heads import kv_layout
+from jaxserve.runner.programs.slot_programs import fork
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL
 
@@ -102,7 +103,7 @@ def test_the_plan_finds_a_program_that_copies_an_extra_array(llm):
         return replace(kv, extra=kv.extra | {"seals": kv.extra["seals"][:, ::-1]})
 
     with no_persistent_cache():
-        assert not describe_program(programs.fork(), programs.state).problems
+        assert not describe_program(fork(programs), programs.state).problems
         with patch("jaxserve.runner.step.step.copy_pages", copy_and_turn):
-            problems = describe_program(programs.fork(), programs.state).problems
+            problems = describe_program(fork(programs), programs.state).problems
     assert any("arrays of the seals's shape" in problem for problem in problems)

@@ -23,7 +23,7 @@ from jaxserve.engine.build.startup.program_store import PROGRAMS, ProgramStore
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.exported_programs import export_program, from_exported
-from jaxserve.runner.programs.programs import Program
+from jaxserve.runner.programs.program import Program
 
 
 def compiler_for(config: EngineConfig, spec: EngineSpec) -> Compiler:

@@ -10,7 +10,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.engine.build import build as build_module
 from jaxserve.engine.build.memory_fallback import is_out_of_memory, missing_bytes
 from jaxserve.runner import runner as runner_module
-from jaxserve.runner.programs.programs import Program
+from jaxserve.runner.programs.program import Program
 from tests.support.adapters.random_adapters import write_random_adapter
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL

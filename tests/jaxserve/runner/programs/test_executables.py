@@ -8,7 +8,7 @@ import pytest
 from jaxserve.core.compile_times import COMPILE_TIMES
 from jaxserve.core.errors import FrozenBucketError
 from jaxserve.runner.programs.executables import Executables
-from jaxserve.runner.programs.programs import Program
+from jaxserve.runner.programs.program import Program
 
 
 def named(name: str) -> Program:

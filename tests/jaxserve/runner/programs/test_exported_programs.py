@@ -12,7 +12,8 @@ from jaxserve.models.model_settings import Settings
 from jaxserve.models.packing import Packing
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.programs.exported_programs import export_program, from_exported
-from jaxserve.runner.programs.programs import Programs, StepSettings
+from jaxserve.runner.programs.programs import Programs
+from jaxserve.runner.step.step_settings import StepSettings
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.qtensor import SCHEMES

@@ -8,6 +8,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.runner.programs.exported_programs import export_program, from_exported
+from jaxserve.runner.programs.slot_programs import fork
 from tests.support.compiled.aot import gpu_mesh, tpu_mesh
 
 SIZES = {"max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 64, "num_pages": 300}
@@ -19,10 +20,10 @@ def spec_on(mesh) -> EngineSpec:
 
 def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_export():
     programs = spec_on(tpu_mesh("v6e:2x2", 2)).programs
-    fork = from_exported(programs.fork(), export_program(programs.fork()))
+    forks = from_exported(fork(programs), export_program(fork(programs)))
     assert programs.traces == {"fork": 1}
     with no_persistent_cache():
-        memory = fork.compile().memory_analysis()
+        memory = forks.compile().memory_analysis()
     assert programs.traces == {"fork": 1}
     assert memory.alias_size_in_bytes >= device_bytes(programs.state)
 
@@ -37,5 +38,5 @@ def test_a_step_for_tpus_needs_no_safety_check_switched_off():
 
 def test_a_program_for_gpus_comes_from_an_export_too():
     programs = spec_on(gpu_mesh()).programs
-    fork = from_exported(programs.fork(), export_program(programs.fork()))
-    assert "mosaic_gpu_v2" in fork.lower().as_text()
+    forks = from_exported(fork(programs), export_program(fork(programs)))
+    assert "mosaic_gpu_v2" in forks.lower().as_text()

@@ -7,7 +7,7 @@ from jax.experimental.layout import Format, Layout
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.hardware.mesh import make_mesh, replicated
-from jaxserve.runner.programs import programs
+from jaxserve.runner.programs import engine_shapes
 from jaxserve.runner.programs.stored_layouts import place, stored
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL
@@ -36,7 +36,7 @@ def test_only_weights_of_another_layout_are_copied():
 
 
 def test_an_engine_loads_and_replaces_weights_in_the_stored_layout(monkeypatch):
-    monkeypatch.setattr(programs, "stored", lambda params, mesh: params | {"embed": by_columns(params["embed"])})
+    monkeypatch.setattr(engine_shapes, "stored", lambda params, mesh: params | {"embed": by_columns(params["embed"])})
     llm, golden = LLM(str(checkpoint("llama3")), **SMALL), goldens("llama3")[1]
     weights = jax.tree.map(np.asarray, llm.parts.runner.params)
 

@@ -9,10 +9,12 @@ from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.packing import DENSE, Packing
-from jaxserve.runner.programs import programs as module
+from jaxserve.runner.programs import engine_shapes
 from jaxserve.runner.programs import weight_copies as weight_copies_module
 from jaxserve.runner.programs.hlo import read_hlo
+from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.programs.weight_copies import weight_copies
+from jaxserve.runner.step.step_settings import StepSettings
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.matmul.cpu_products import AMX, ZEN4
 from pallas_kernels.quant_matmul import block_rows
@@ -27,7 +29,7 @@ BLOCKS = Packing(layers=GGML_FORMS["Q4_1"], ends=GGML_FORMS["Q8_0"])
 def copies(packing: Packing = DENSE) -> list[str]:
     """What the decode step of a model on this machine's CPU copies."""
     settings = Settings(MODEL, make_mesh(1), jnp.dtype("bfloat16"), 32, packing=packing)
-    programs = module.Programs(module.StepSettings(settings, max_logprobs=0), 40, 8)
+    programs = Programs(StepSettings(settings, max_logprobs=0), 40, 8)
     text = programs.step(BUCKET).compile().as_text()
     return weight_copies(read_hlo(text), programs.params, BUCKET.num_tokens, "cpu")
 
@@ -37,7 +39,7 @@ def test_no_weight_is_copied_on_cpu():
 
 
 def test_the_control_stacks_are_copied_on_cpu(monkeypatch):
-    monkeypatch.setattr(module, "has_tuples_on", lambda mesh: False)
+    monkeypatch.setattr(engine_shapes, "has_tuples_on", lambda mesh: False)
     found = copies()
     assert len(found) == 4, "qkv, o, gate_up and down"
     assert all("dynamic_slice" in line for line in found)

@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.models.families.named_shapes import SHAPES
-from jaxserve.runner.programs import programs
+from jaxserve.runner.programs import engine_shapes
 from tests.support.compiled.aot import assert_in_place, tpu_mesh
 from tests.support.compiled.aot_step import StepCase
 from tests.support.compiled.cuda_graphs import assert_no_waits
@@ -57,7 +57,7 @@ def test_a_tied_head_in_blocks_is_read_once():
 
 
 def test_the_control_blocks_that_are_stored_by_rows_are_copied(monkeypatch):
-    monkeypatch.setattr(programs, "stored", lambda params, mesh: params)
+    monkeypatch.setattr(engine_shapes, "stored", lambda params, mesh: params)
     step = StepCase(tpu_mesh("v6e:2x2"), "llama-3-8b", DECODE, scheme="Q4_0")
     layers = step.compile_backbone()
     assert step.weight_copies(layers)

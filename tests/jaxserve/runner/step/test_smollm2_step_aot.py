@@ -5,7 +5,7 @@ import jax
 import pytest
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.runner.programs import programs
+from jaxserve.runner.programs import engine_shapes
 from jaxserve.runner.programs.hlo import read_hlo
 from tests.support.compiled.aot import gpu_mesh, tpu_mesh
 from tests.support.compiled.aot_step import StepCase
@@ -29,7 +29,7 @@ def test_embedding_and_head_read_the_same_array(target):
 
 
 def test_the_control_the_compilers_own_layout_is_copied(monkeypatch):
-    monkeypatch.setattr(programs, "stored", lambda params, mesh: params)
+    monkeypatch.setattr(engine_shapes, "stored", lambda params, mesh: params)
     step = case("v6e")
     (found,) = step.weight_copies(step.compile_ends())
     assert "embed" in found
