@@ -81,7 +81,7 @@ def test_an_aborted_sequence_leaves_whole_pages_only():
 def test_a_failed_sequence_leaves_nothing():
     engine = make_engine(prefix_eviction="lru")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(engine.runner), "_draw", lambda *_: None)
+        patch.setattr(type(engine.runner.model), "draw", lambda *_: None)
         (failed,) = run(engine, make_request("a", prompt_of(16)))
     assert failed.finish_reason == "error"
     assert engine.scheduler.stats.num_pages_cached == 0
