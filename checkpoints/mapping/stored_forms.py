@@ -5,6 +5,17 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from checkpoints.formats.tensor_file import INTEGER_DTYPES, TensorFile
+from checkpoints.mapping.never_packed import (
+    FORMS_DIFFER,
+    LOOKED_UP,
+    MIXED_ROWS,
+    NO_FORM,
+    ORDERS_DIFFER,
+    PART_WITHOUT,
+    UNEVEN,
+    NeverPacked,
+    cut,
+)
 from checkpoints.mapping.rules import Rule, Run, Shapes
 from checkpoints.quantized.packed_file import PackedFile
 from checkpoints.quantized.quantized_file import QuantizedFile
@@ -16,8 +27,8 @@ DENSE = frozenset({"F64", "F32", "F16", "BF16"})
 """Types of numbers that are read as they are."""
 Forms = dict[str, "BlockForm | tuple[BlockForm, ...]"]
 """By the name of the leaf ("qkv", "embed"); several: of the parts of its rows, in order."""
-Cut = tuple[str, str]
-"""A leaf, and the name of a form whose blocks devices would have in parts."""
+Part = tuple[Run, "BlockForm | None", bytes]
+"""A tensor of a leaf: where its rows go, its form, and the order of its inputs."""
 
 
 def stored_forms(
@@ -29,56 +40,61 @@ def stored_forms(
     divided: Collection[str],
     *,
     on_device: Callable[["BlockForm", int], "BlockForm"],
-) -> tuple[list[Forms], Forms, set[Cut]]:
-    """(of each layer, of the matrices outside the layers, what is cut); other matrices cannot stay packed.
+) -> tuple[list[Forms], Forms, set[NeverPacked]]:
+    """(of each layer, of the matrices outside the layers, codes that cannot stay packed); other matrices are dense.
 
-    These are dense in the file, or a gate and its other half in different forms or orders. Cut are those of the leaves
+    Such codes are of types without a form, of a gate and its other half in different forms or orders, or of the leaves
     `divided`, whose inputs are divided over `num_shards` devices, if a device's share ends within a block. shapes: of
     the leaves. on_device: the form in which devices have blocks of a file's form, by it and by a row's inputs.
     """
-    cut = set[Cut]()
-    found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None, bytes]]] = defaultdict(list)
-    for name, info in file.tensors.items():
+    matrices = {name: info for name, info in file.tensors.items() if len(info.shape) == 2 and 0 not in info.shape}
+    coded = {name: info.dtype for name, info in matrices.items() if info.dtype not in INTEGER_DTYPES | DENSE}
+    stored = {name: file.form_of(name) for name in coded} if isinstance(file, PackedFile) else {}
+    rows = {name for name in coded if isinstance(file, QuantizedFile) and file.row_scheme_of(name) is not None}
+    kept = {coded[name] for name, form in stored.items() if form is not None or name in rows}
+    never = {NeverPacked(kind, kind, NO_FORM) for kind in {coded[name] for name in stored} - kept}
+    found: dict[tuple[int | None, str], list[Part]] = defaultdict(list)
+    for name, info in matrices.items():
         matches = [(rule, layer) for rule in rules if (layer := rule.match(name)) is not None]
-        if not matches or matches[0][0].path is None or len(info.shape) != 2 or 0 in info.shape:
+        if not matches or matches[0][0].path is None or matches[0][0].leaf(matches[0][1]) not in shapes:
             continue
         rule, layer = matches[0]
         path = rule.leaf(layer)
-        leaf = path.rpartition("/")[2]
-        stored, order = file.form_of(name) if isinstance(file, PackedFile) else None, b""
-        form = None if stored is None else on_device(stored, info.shape[1])
-        if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
-            cut.add((leaf, form.name))
+        leaf, form, lost = path.rpartition("/")[2], stored.get(name), None
+        if form is not None:
+            form = on_device(form, info.shape[1])
+            if path in divided and info.shape[1] % (form.block_len * num_shards):
+                lost = cut(form.name, leaf, num_shards)
+            elif form.has_order and not rule.is_stacked:
+                lost = NeverPacked(form.name, leaf, LOOKED_UP)
+        elif info.dtype in kept:
+            lost = NeverPacked(info.dtype, leaf, MIXED_ROWS if name in rows else UNEVEN)
+        if lost is not None:
             form = None
-        if form is not None and form.has_order:
-            # Embeddings are looked up by rows, of inputs in order.
-            form, order = form if rule.is_stacked else None, _order_of(file, name)
-        if path in shapes:
-            first = rule.runs(layer, shapes[path])[0]
-            found[layer if rule.is_stacked else None, leaf].append((first, form, order))
+            never.add(lost)
+        order = _order_of(file, name) if form is not None and form.has_order else b""
+        found[layer if rule.is_stacked else None, leaf].append((rule.runs(layer, shapes[path])[0], form, order))
     layers: list[Forms] = [{} for _ in range(num_layers)]
     ends: Forms = {}
-    for (layer, leaf), tensors in found.items():
-        forms = [form for _, form, _ in sorted(tensors, key=lambda tensor: tensor[0].target) if form is not None]
-        if len(forms) == len(tensors):
-            own = ends if layer is None else layers[layer]
-            if len(set(forms)) == 1 and len({order for *_, order in tensors}) == 1:
-                own[leaf] = forms[0]
-            elif len({run.target for run, *_ in tensors}) == len(tensors):
-                own[leaf] = tuple(forms)
-    return layers, ends, cut
+    for (layer, leaf), parts in found.items():
+        joined = _joined(parts)
+        if isinstance(joined, str):
+            never |= {NeverPacked(form.name, leaf, joined) for _, form, _ in parts if form is not None}
+        else:
+            (ends if layer is None else layers[layer])[leaf] = joined
+    return layers, ends, never
 
 
-def types_without_a_form(file: TensorFile) -> list[str]:
-    """Names of the types in which the file has coded matrices, none of which a device keeps as it is: IQ4_XS, Q2_K,
-    NVFP4, …"""
-    if not isinstance(file, PackedFile):
-        return []
-    coded = {name: info.dtype for name, info in file.tensors.items() if len(info.shape) == 2 and 0 not in info.shape}
-    coded = {name: kind for name, kind in coded.items() if kind not in INTEGER_DTYPES and kind not in DENSE}
-    rows = {name for name in coded if isinstance(file, QuantizedFile) and file.row_scheme_of(name) is not None}
-    kept = {kind for name, kind in coded.items() if name in rows or file.form_of(name) is not None}
-    return sorted(set(coded.values()) - kept)
+def _joined(parts: Sequence[Part]) -> "BlockForm | tuple[BlockForm, ...] | str":
+    """The form of a leaf, or why it has none."""
+    forms = [form for _, form, _ in sorted(parts, key=lambda part: part[0].target) if form is not None]
+    if len(forms) < len(parts):
+        return PART_WITHOUT
+    if len(set(forms)) == 1 and len({order for *_, order in parts}) == 1:
+        return forms[0]
+    if len({run.target for run, *_ in parts}) == len(parts):
+        return tuple(forms)
+    return FORMS_DIFFER if len(set(forms)) > 1 else ORDERS_DIFFER
 
 
 def _order_of(file: TensorFile, name: str) -> bytes:

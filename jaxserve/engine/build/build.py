@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jax.sharding import Mesh
 
+from checkpoints.mapping.never_packed import NO_FORM
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.adapter_reading import make_adapter_store, max_adapter_pages
@@ -16,7 +17,7 @@ from jaxserve.engine.build.memory_budget import limit_on
 from jaxserve.engine.build.memory_fallback import detect_shortage, with_room
 from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_draft, open_model
 from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
-from jaxserve.engine.build.packing.choose_packing import NO_FORM, with_packing
+from jaxserve.engine.build.packing.choose_packing import with_packing
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.engine.inputs.input_processor import InputProcessor

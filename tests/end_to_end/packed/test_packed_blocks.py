@@ -126,15 +126,17 @@ def test_what_the_blocks_do_not_fit_is_dense(tmp_path):
     """Gate and up of two forms, and on four devices rows of a down projection that are divided within a block."""
     kinds = dict.fromkeys(SHAPES, "Q4_1") | {"ffn_gate": "Q4_0", "attn_output": "Q4_K", "ffn_down": "Q4_K"}
     path, _ = write_model(tmp_path / "gates.gguf", [kinds])
-    own = dict(LLM(str(path), quantization="packed", **OPTIONS).parts.runner.settings.model.packing.own)
-    assert {name.rpartition("/")[2] for name in own} == {"embed", "qkv", "o", "down"}
+    _, packing = packing_of(path, CPU, "packed")
+    assert {name.rpartition("/")[2] for name, _ in packing.own} == {"embed", "qkv", "o", "down"}
+    assert packing.decoded == "Q4_0, Q4_1"
+    assert packing.reasons == (("gate_up", "its parts have different forms"),)
     divided = LLM(str(path), quantization="packed", tensor_parallel_size=2, **OPTIONS)
     own = dict(divided.parts.runner.settings.model.packing.own)
     names = {name.rpartition("/")[2] for name in own}
     assert names == {"embed", "qkv", "down"}, "a device would have half a block of the inputs of o"
     packing = divided.parts.runner.settings.model.packing
     assert dict(packing.reasons)["o"] == "a device's share, 1 of 2, ends within a block of inputs"
-    assert packing.decoded == "Q4_K"
+    assert packing.decoded == "Q4_0, Q4_1, Q4_K"
     assert own["embed"] == GGML_FORMS["Q8_0"]
 
 

@@ -187,6 +187,37 @@ def test_orders_of_their_own_are_parts_of_rows_and_are_decoded_in_a_gate(tmp_pat
         packing = with_packing(config, source, DeviceKind("cpu")).packing
         assert [path.rpartition("/")[2] for path, _ in packing.own] == ["qkv"]
         reasons = {path.rpartition("/")[2]: reason for path, reason in packing.reasons}
-        assert reasons == dict.fromkeys(
+        of_a_device = dict.fromkeys(
             ["o", "down"], "2 devices divide inputs that have an order of their own (act-order)"
         )
+        assert reasons == of_a_device | {"gate_up": "its parts have their inputs in different orders (act-order)"}
+
+
+def test_codes_without_a_form_are_named_where_others_of_their_type_have_one(tmp_path):
+    """Groups of different lengths in `down`, and rows of codes while the MLPs are dense."""
+    uneven = np.maximum(np.arange(SIZES.mlp_dim) - 1, 0) // GROUP
+    write_model(tmp_path / "groups", lambda shape: gptq(4, "gptq", uneven if shape[1] == len(uneven) else None, shape))
+    packing = packing_of(tmp_path / "groups", "packed")
+    assert {path.rpartition("/")[2] for path, _ in packing.own} == {"qkv", "o", "gate_up"}
+    reason = "its groups or blocks do not divide rows evenly"
+    assert (packing.decoded, packing.reasons) == ("GPTQ-4", (("down", reason),))
+
+    def partly(shape):
+        config, tensors, _ = rows_of_8_bits(shape)
+        return config, {"a.weight": np.ones(shape, np.float32)} if SIZES.mlp_dim in shape else tensors, None
+
+    write_model(tmp_path / "rows", partly)
+    packing = packing_of(tmp_path / "rows", "auto")
+    reason = "rows of 8-bit codes stay packed only where all matrices of the layers have them"
+    assert (packing.name, packing.decoded, dict(packing.reasons)) == (
+        "",
+        "BNB-INT8",
+        dict.fromkeys(["qkv", "o"], reason),
+    )
+
+
+def packing_of(folder, quantization):
+    """That of engines on a CPU."""
+    config = EngineConfig.create(str(folder), quantization=quantization)
+    with open_model(config) as source:
+        return with_packing(config, source, DeviceKind("cpu")).packing

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.formats.tensor_file import TensorFile
-from checkpoints.mapping.stored_forms import types_without_a_form
+from checkpoints.mapping.never_packed import NeverPacked
 from checkpoints.quantized.forms.form_names import CODED_NAMES
 from checkpoints.quantized.quantized_file import QuantizedFile
 from jaxserve.core.errors import ConfigError
@@ -24,16 +24,7 @@ from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from pallas_kernels.qtensor import FP8, SCHEMES, Scheme
 
-NO_FORM = "it has no packed form"
 UNREPEATED = "differ from layer to layer in no repeating order, so that a GPU's host would choose among them"
-
-
-class NeverPacked(NamedTuple):
-    """The name of a form or type, the leaf or type that is decoded, and why."""
-
-    form: str
-    where: str
-    reason: str
 
 
 def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind | jax.Device) -> ModelSource:
@@ -47,24 +38,21 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     asked = config.quantization
     if asked in CODED_NAMES:
         return coded_while_loading(config, source, device)
-    file = None if source.checkpoint is None else source.checkpoint.file
+    checkpoint = source.checkpoint
     if asked in SCHEMES:
+        file = None if checkpoint is None else checkpoint.file
         return replace(source, packing=_coded_rows(asked, file, source.model))
-    if asked == "dense" or file is None:
+    if asked == "dense" or checkpoint is None:
         return _without(config, source)
-    num_devices, rows = config.tensor_parallel_size, _stored_rows(file, source.model)
+    num_devices, rows = config.tensor_parallel_size, _stored_rows(checkpoint.file, source.model)
     if rows is not None and rows.layers != FP8:
         return replace(source, packing=rows)
     dtype = choose_dtype(config.dtype, source.model.dtype)
     may_code_inputs = rows is not None and (asked == "packed" or dtype != jnp.float32)
     if may_code_inputs and (packing := fp8_packing(device, num_devices, source.model)) is not None:
         return replace(source, packing=packing)
-    found = stored_blocks(source, num_devices, form_on(device))
-    others = [NeverPacked(name, name, NO_FORM) for name in types_without_a_form(file)]
-    if found is None:
-        return _without(config, source, others)
-    of_a_device = f"a device's share, 1 of {num_devices}, ends within a block of inputs"
-    others += [NeverPacked(form, leaf, of_a_device) for leaf, form in sorted(found.cut)]
+    found = stored_blocks(checkpoint, source.model, num_devices, form_on(device))
+    others = sorted(found.never, key=lambda other: (other.where, other.form))
     if not any(found.layers) and not found.ends:
         return _without(config, source, others)
     if asked == "auto" and device.platform == "cpu":
@@ -141,8 +129,8 @@ def _naming(others: Sequence[NeverPacked], source: ModelSource) -> ModelSource:
         return source
     names = [name for name in source.packing.decoded.split(", ") if name]
     decoded = ", ".join(sorted({*names, *(other.form for other in others)}))
-    reasons = *source.packing.reasons, *((other.where, other.reason) for other in others)
-    return replace(source, packing=replace(source.packing, decoded=decoded, reasons=reasons))
+    reasons = dict.fromkeys((*source.packing.reasons, *((other.where, other.reason) for other in others)))
+    return replace(source, packing=replace(source.packing, decoded=decoded, reasons=tuple(reasons)))
 
 
 def _without(config: EngineConfig, source: ModelSource, others: Sequence[NeverPacked] = ()) -> ModelSource:

@@ -8,10 +8,11 @@ from checkpoints.errors import CheckpointError
 from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.formats.saved_form_keys import Form
 from checkpoints.formats.saved_matrix import SavedMatrix
+from checkpoints.mapping.never_packed import FORMS_DIFFER, LOOKED_UP, NeverPacked, cut
 from checkpoints.mapping.parts import OUTSIDE, Part, parts_of
 from checkpoints.mapping.row_parts import has_parts
 from checkpoints.mapping.saved_packing import form_of_fp8_rows
-from checkpoints.mapping.stored_forms import Cut, Forms
+from checkpoints.mapping.stored_forms import Forms
 from checkpoints.mapping.trees import matrices
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import abstract_mesh
@@ -61,27 +62,31 @@ def saved_blocks(
     num_shards: int,
     divided: Collection[str],
     on_device: Callable[[BlockForm, int], BlockForm],
-) -> tuple[list[Forms], Forms, set[Cut]]:
+) -> tuple[list[Forms], Forms, set[NeverPacked]]:
     """As `checkpoints.mapping.stored_forms.stored_forms` finds them in other files. Rows of FP8 codes are one block
     each."""
-    layers, ends, cut = list[Forms](), Forms(), set[Cut]()
+    layers, ends, never = list[Forms](), Forms(), set[NeverPacked]()
     for part in _parts(model):
         own = ends if part.name == OUTSIDE else Forms()
         for leaf, matrix in _packed_of(file, part).items():
             path, num_in = part.leaves[leaf], matrix.shape[-1]
             saved = form_of_fp8_rows(num_in) if isinstance(matrix.form, Scheme) else matrix.form
             forms = tuple(on_device(form, num_in) for form in (saved if isinstance(saved, tuple) else (saved,)))
-            lost = {(leaf, form.name) for form in forms if path in divided and num_in % (form.block_len * num_shards)}
-            cut |= lost
-            if lost or (part.name == OUTSIDE and forms[0].has_order):  # embeddings have their inputs in order
-                continue
-            if not isinstance(saved, tuple):
-                own[leaf] = forms[0]
-            elif has_parts(path):
-                own[leaf] = forms
+            lost = {
+                cut(form.name, leaf, num_shards)
+                for form in forms
+                if path in divided and num_in % (form.block_len * num_shards)
+            }
+            if part.name == OUTSIDE:
+                lost |= {NeverPacked(form.name, leaf, LOOKED_UP) for form in forms if form.has_order}
+            if isinstance(saved, tuple) and not has_parts(path):
+                lost |= {NeverPacked(form.name, leaf, FORMS_DIFFER) for form in forms}
+            if not lost:
+                own[leaf] = forms if isinstance(saved, tuple) else forms[0]
+            never |= lost
         if part.name != OUTSIDE:
             layers.append(own)
-    return layers, ends, cut
+    return layers, ends, never
 
 
 def not_coded(file: OrbaxFile, name: str) -> ConfigError:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from checkpoints.formats.orbax_folder import OrbaxFile
-from checkpoints.mapping.stored_forms import Cut, Forms, stored_forms
+from checkpoints.mapping.never_packed import NeverPacked
+from checkpoints.mapping.stored_forms import Forms, stored_forms
 from checkpoints.mapping.trees import matrices
+from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.hardware.mesh import abstract_mesh
-from jaxserve.engine.build.model_source import ModelSource
 from jaxserve.engine.build.packing.orbax_forms import saved_blocks
 from jaxserve.models.config.model_config import ModelConfig, Stack
 from jaxserve.models.layer_loops import stacks_of_turn
@@ -26,12 +27,12 @@ ONE = abstract_mesh(1)
 
 
 class StoredBlocks(NamedTuple):
-    """layers: of each layer its forms, by the name of the leaf. ends: those of embedding and head. cut: leaves, and
-    forms whose blocks do not end where devices' shares of these do."""
+    """layers: of each layer its forms, by the name of the leaf. ends: those of embedding and head. never: codes
+    that no device keeps."""
 
     layers: list[Forms]
     ends: Forms
-    cut: set[Cut]
+    never: set[NeverPacked]
 
     def apart(self, model: ModelConfig) -> tuple[ModelConfig, Packing]:
         """The model with a stack for each kind of layers and forms of their matrices, and the forms by path."""
@@ -86,19 +87,14 @@ class StoredBlocks(NamedTuple):
 
 
 def stored_blocks(
-    source: ModelSource, num_devices: int, on_device: Callable[[BlockForm, int], BlockForm]
-) -> StoredBlocks | None:
-    """Those of the file, in the form that devices have of each; None where it has none."""
-    checkpoint, model = source.checkpoint, source.model
-    if checkpoint is None:
-        return None
+    checkpoint: Checkpoint, model: ModelConfig, num_devices: int, on_device: Callable[[BlockForm, int], BlockForm]
+) -> StoredBlocks:
+    """Those of the file, in the form that devices have of each."""
     specs = {path: decoded_spec(leaf) for path, leaf in matrices(declare(model, ONE, jnp.float32)).items()}
     shapes = {path: spec.shape for path, spec in specs.items()}
     divided = {path for path, spec in specs.items() if spec.axes[-1] is not None}
     if isinstance(checkpoint.file, OrbaxFile):
-        found = StoredBlocks(*saved_blocks(checkpoint.file, model, num_devices, divided, on_device))
-    else:
-        rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
-        arguments = rules, shapes, model.num_layers, num_devices, divided
-        found = StoredBlocks(*stored_forms(checkpoint.file, *arguments, on_device=on_device))
-    return found if any(found.layers) or found.ends or found.cut else None
+        return StoredBlocks(*saved_blocks(checkpoint.file, model, num_devices, divided, on_device))
+    rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
+    arguments = rules, shapes, model.num_layers, num_devices, divided
+    return StoredBlocks(*stored_forms(checkpoint.file, *arguments, on_device=on_device))
