@@ -11,6 +11,7 @@ from jaxserve.core.options.lora_request import Adapter, LoRARequest
 from jaxserve.core.progress_bars import LoadBar
 from jaxserve.engine.build.build import EngineParts, build
 from jaxserve.engine.build.engine_weights import save_model, update_weights
+from jaxserve.engine.build.packing.packing_report import packing_text
 from jaxserve.engine.build.warm_up import warmed_up
 from jaxserve.engine.inputs.chat_renderer import ChatRenderer
 from jaxserve.engine.outputs.output_processor import OutputProcessor
@@ -72,18 +73,12 @@ class LoadedModel:
         """One line: what was built, and the sizes that the configuration left open."""
         parts, model = self.parts, self.parts.runner.settings.model
         sizes = parts.sizes
-        device, packing = model.mesh.devices.flat[0], model.packing
-        form = f" with {packing.name} weights" if packing.name else ""
-        if packing.decoded:
-            form += f"{' and others' if form else ''} decoded from {packing.decoded}"
-            found = "; ".join(f"{path}: {reason}" for path, reason in packing.reasons)
-            is_choice = self.config.quantization == "auto" and device.platform == "cpu"
-            found = found or ("faster than packed" if is_choice else "")
-            form += f" ({found})" if found else ""
+        device = model.mesh.devices.flat[0]
+        weights = f"{model.dtype} {packing_text(model.packing)}".rstrip()
         lost = f" ({sizes.lost_pages} fewer than planned: memory ran out)" if sizes.lost_pages else ""
         return (
             f"jaxserve: {parts.model.family} on {model.mesh.size} {device.platform} device(s), "
-            f"{model.dtype}{form}, context {sizes.max_model_len}, {sizes.max_num_seqs} sequences, "
+            f"{weights}, context {sizes.max_model_len}, {sizes.max_num_seqs} sequences, "
             f"{sizes.num_pages} pages of {sizes.page_size} positions{lost}"
         )
 

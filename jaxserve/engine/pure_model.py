@@ -14,6 +14,7 @@ from jaxserve.engine.build import engine_sizes
 from jaxserve.engine.build.model_source import choose_dtype, open_model
 from jaxserve.engine.build.model_text import choose_tokenizer
 from jaxserve.engine.build.packing.choose_packing import with_packing
+from jaxserve.engine.build.packing.packing_report import log_packing
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
@@ -66,6 +67,7 @@ def load(model: str, **options: Any) -> PureModel:
     device = mesh.devices.flat[0]
     with open_model(config) as found, LoadBar(sys.stderr.isatty()) as bar:
         source = with_packing(config, found, device)
+        log_packing(config, source.packing)
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
         packing = source.packing
         model_config = described.for_context(engine_sizes.context_len(config, described.max_position))

@@ -26,12 +26,15 @@ from jaxserve.models.params import Params
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """num_bytes: of the weights. perplexity: exp of the mean negative log-likelihood of the tokens. divergence: mean of
-    KL(first model ‖ this one) over the positions, in nats. agreement: share of positions with the first model's
-    likeliest token. tokens_per_s: of whole pieces, computed at once.
+    """packed, decoded: the forms of weights that are kept, and those that are decoded. num_bytes: of the weights.
+    perplexity: exp of the mean negative log-likelihood of the tokens. divergence: mean of KL(first model ‖ this one)
+    over the positions, in nats. agreement: share of positions with the first model's likeliest token. tokens_per_s: of
+    whole pieces, computed at once.
     """
 
     name: str
+    packed: str
+    decoded: str
     num_bytes: int
     perplexity: float
     divergence: float
@@ -79,7 +82,8 @@ def _compare(
     num_predicted = pieces[:, 1:].size
     loss, divergence, agreement = (sums / num_predicted).tolist()
     perplexity, rate = math.exp(min(loss, 700.0)), pieces.size / elapsed_s
-    return Quality(name, device_bytes(model.params), perplexity, divergence, agreement, rate)
+    packing, num_bytes = model.settings.packing, device_bytes(model.params)
+    return Quality(name, packing.name, packing.decoded, num_bytes, perplexity, divergence, agreement, rate)
 
 
 def _logits(model: PureModel, tokens: Int32[np.ndarray, "T"]) -> jax.Array:

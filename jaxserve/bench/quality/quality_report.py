@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def _rows(results: "Sequence[Quality]") -> Iterator[tuple[str, list[str]]]:
     """Each figure of all models."""
     first = results[0]
+    yield "packed", [result.packed or "-" for result in results]
+    yield "decoded from", [result.decoded or "-" for result in results]
     yield "weights, MB", [f"{result.num_bytes / 1e6:,.1f}" for result in results]
     yield "perplexity", [f"{result.perplexity:.3f}" for result in results]
     yield "over that of the first", [f"{result.perplexity / first.perplexity:.4f}" for result in results]

@@ -1,12 +1,10 @@
 """Wiring: from an `EngineConfig` to an engine: the one place where scheduler, runner, weights and text meet."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from jax.sharding import Mesh
 
-from checkpoints.mapping.never_packed import NO_FORM
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.adapter_reading import make_adapter_store, max_adapter_pages
@@ -18,6 +16,7 @@ from jaxserve.engine.build.memory_fallback import detect_shortage, with_room
 from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_draft, open_model
 from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
 from jaxserve.engine.build.packing.choose_packing import with_packing
+from jaxserve.engine.build.packing.packing_report import log_packing
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.engine.inputs.input_processor import InputProcessor
@@ -40,7 +39,6 @@ from jaxserve.scheduler.speculation import Speculation
 from jaxserve.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +76,7 @@ def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts
     with open_model(config) as source, open_draft(config) as draft:
         mesh = make_mesh(config.tensor_parallel_size)
         source = with_packing(config, source, mesh.devices.flat[0])
-        for name in (name for name, reason in source.packing.reasons if reason == NO_FORM):
-            log.warning("%s has no packed form: its weights are decoded", name)
+        log_packing(config, source.packing)
         return _load(with_compiled_sizes(config, source.model), source, draft, mesh, progress)
 
 

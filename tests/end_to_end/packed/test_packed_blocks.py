@@ -15,6 +15,7 @@ from jaxserve.engine.build.model_source import open_model
 from jaxserve.engine.build.packing import choose_packing
 from jaxserve.engine.build.packing.block_products import DeviceKind
 from jaxserve.engine.build.packing.choose_packing import with_packing
+from jaxserve.engine.build.packing.packing_report import packing_text
 from jaxserve.models.packing import DENSE
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import without_half_bits
@@ -183,10 +184,15 @@ def test_types_without_a_packed_form_are_named_and_decoded(tmp_path, caplog):
     assert {path.rpartition("/")[2] for path, _ in packing.own} == {"embed", "qkv", "o", "gate_up"}
     assert packing.decoded == "IQ4_NL"
     assert dict(packing.reasons) == {"IQ4_NL": "it has no packed form"}
+    text = "with Q4_1, Q8_0 weights and others decoded from IQ4_NL (IQ4_NL: it has no packed form)"
     found, llm = texts(path, "packed")
-    assert "IQ4_NL has no packed form: its weights are decoded" in caplog.text
+    assert f"{path} is loaded {text}" in [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert f"float32 {text}, context 64" in llm._description()
     assert found == texts(path, "dense")[0]
-    assert "decoded from IQ4_NL (IQ4_NL: it has no packed form)" in llm._description()
+    _, packing = packing_of(path, CPU)
+    assert packing_text(packing) == (
+        "with weights decoded from IQ4_NL, Q4_1, Q8_0 (all: faster than packed on CPUs; IQ4_NL: it has no packed form)"
+    )
     path, _ = write_model(tmp_path / "only.gguf", [dict.fromkeys(SHAPES, "IQ4_NL")], embedding="IQ4_NL")
     assert packing_of(path, TPU)[1].decoded == "IQ4_NL"
     with pytest.raises(ConfigError, match=r"none that can stay so \(IQ4_NL: it has no packed form\): leave it out"):

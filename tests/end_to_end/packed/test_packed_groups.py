@@ -6,12 +6,13 @@ import jax
 import numpy as np
 import pytest
 
-from jaxserve import LLM, SamplingParams
+from checkpoints.mapping.never_packed import MIXED_ROWS, UNEVEN
+from jaxserve import LLM, SamplingParams, pure
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_source import open_model
-from jaxserve.engine.build.packing import choose_packing
+from jaxserve.engine.build.packing import choose_packing, packing_report
 from jaxserve.engine.build.packing.block_products import DeviceKind
 from jaxserve.engine.build.packing.choose_packing import with_packing
 from pallas_kernels.block_forms.table_forms import NestedScales, without_nesting
@@ -193,31 +194,24 @@ def test_orders_of_their_own_are_parts_of_rows_and_are_decoded_in_a_gate(tmp_pat
         assert reasons == of_a_device | {"gate_up": "its parts have their inputs in different orders (act-order)"}
 
 
-def test_codes_without_a_form_are_named_where_others_of_their_type_have_one(tmp_path):
+def test_codes_without_a_form_are_named_where_others_of_their_type_have_one(tmp_path, caplog):
     """Groups of different lengths in `down`, and rows of codes while the MLPs are dense."""
-    uneven = np.maximum(np.arange(SIZES.mlp_dim) - 1, 0) // GROUP
-    write_model(tmp_path / "groups", lambda shape: gptq(4, "gptq", uneven if shape[1] == len(uneven) else None, shape))
-    packing = packing_of(tmp_path / "groups", "packed")
+    caplog.set_level("INFO", "jaxserve")
+    group = np.maximum(np.arange(SIZES.mlp_dim) - 1, 0) // GROUP
+    write_model(tmp_path / "groups", lambda shape: gptq(4, "gptq", group if shape[1] == len(group) else None, shape))
+    packing = pure.load(str(tmp_path / "groups"), quantization="packed").settings.packing
     assert {path.rpartition("/")[2] for path, _ in packing.own} == {"qkv", "o", "gate_up"}
-    reason = "its groups or blocks do not divide rows evenly"
-    assert (packing.decoded, packing.reasons) == ("GPTQ-4", (("down", reason),))
 
     def partly(shape):
         config, tensors, _ = rows_of_8_bits(shape)
         return config, {"a.weight": np.ones(shape, np.float32)} if SIZES.mlp_dim in shape else tensors, None
 
     write_model(tmp_path / "rows", partly)
-    packing = packing_of(tmp_path / "rows", "auto")
-    reason = "rows of 8-bit codes stay packed only where all matrices of the layers have them"
-    assert (packing.name, packing.decoded, dict(packing.reasons)) == (
-        "",
-        "BNB-INT8",
-        dict.fromkeys(["qkv", "o"], reason),
-    )
-
-
-def packing_of(folder, quantization):
-    """That of engines on a CPU."""
-    config = EngineConfig.create(str(folder), quantization=quantization)
-    with open_model(config) as source:
-        return with_packing(config, source, DeviceKind("cpu")).packing
+    pure.load(str(tmp_path / "rows"))
+    lines = [(found.levelname, found.message) for found in caplog.records if found.name == packing_report.__name__]
+    uneven = f"INT4-g{GROUP} weights and others decoded from GPTQ-4 (down: {UNEVEN})"
+    mixed = f"weights decoded from BNB-INT8 (o: {MIXED_ROWS}; qkv: {MIXED_ROWS})"
+    assert lines == [
+        ("WARNING", f"{tmp_path / 'groups'} is loaded with {uneven}"),
+        ("INFO", f"{tmp_path / 'rows'} is loaded with {mixed}"),
+    ]

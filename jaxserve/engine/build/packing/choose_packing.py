@@ -24,6 +24,7 @@ from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from pallas_kernels.qtensor import FP8, SCHEMES, Scheme
 
+FASTER = "faster than packed on CPUs"
 UNREPEATED = "differ from layer to layer in no repeating order, so that a GPU's host would choose among them"
 
 
@@ -56,7 +57,8 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     if not any(found.layers) and not found.ends:
         return _without(config, source, others)
     if asked == "auto" and device.platform == "cpu":
-        return replace(source, packing=Packing(decoded=found.apart(source.model)[1].name))
+        packing = Packing(decoded=found.apart(source.model)[1].name, reasons=(("all", FASTER),))
+        return _naming(others, replace(source, packing=packing))
     return _naming(others, _with_blocks(config, source, device, dtype, found))
 
 
