@@ -146,8 +146,9 @@ def _parser() -> argparse.ArgumentParser:
         type=count,
         default=0,
         metavar="K",
-        help="instead of moving them, multiply up to K inputs of each matrix with uncoded weights: those of which the "
-        "text has values above 6 (LLM.int8()). Others than jaxserve read the folder as w8a8 without (default: 0)",
+        help="instead of moving them, multiply up to K inputs of each matrix (fewer than it has) with uncoded "
+        "weights: those of which the text has values above 6 (LLM.int8()). Others than jaxserve read the folder as w8a8"
+        " without (default: 0)",
     )
     parser.add_argument(
         "--dtype",

@@ -9,6 +9,7 @@ import numpy as np
 from checkpoints.quantized.forms.int_form import IntForm
 from checkpoints.quantized.forms.written_form import WrittenPart, by_pieces
 from checkpoints.quantized.outlier_weight import COLUMNS, WEIGHTS
+from checkpoints.quantized.quantized_weight import Misfit
 
 THRESHOLD = 6.0
 """Of the magnitude of inputs, in section 3.2."""
@@ -31,6 +32,8 @@ class OutlierForm:
     def parts(self, shape: tuple[int, int]) -> list[WrittenPart]:
         """See `WrittenForm`."""
         count = self.num_outliers
+        if count >= shape[1]:
+            raise Misfit(f"--outliers {count} must be less than its {shape[1]} inputs")
         return [
             *_CODES.parts(shape),
             WrittenPart(COLUMNS, "I32", (count,), _INDICES),

@@ -84,6 +84,14 @@ def test_tensors_with_the_same_inputs_must_have_the_same_columns(planted, tmp_pa
     load(folder)  # decoded, each has its own columns
 
 
+def test_some_inputs_are_coded(planted, tmp_path):
+    num_in = planted[1].config.d_model
+    with pytest.raises(
+        CheckpointError, match=f"cannot be quantized: --outliers {num_in} must be less than its {num_in}"
+    ):
+        written(planted, tmp_path / "out", num_in)
+
+
 def test_a_folder_goes_on_with_its_outliers_only(planted, tmp_path):
     folder = written(planted, tmp_path / "out", COUNT)
     with pytest.raises(CheckpointError, match=r"different conversion \(different outliers\)"):
