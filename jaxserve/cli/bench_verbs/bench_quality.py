@@ -9,7 +9,8 @@ from typing import Any
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file, out_file
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.core.errors import RequestError
-from jaxserve.core.options.engine_config import QUANTIZATIONS, EngineConfig
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.quantization_names import QUANTIZATIONS
 
 DEFAULT = ["dense", "int8", "w8a8"]
 OPTIONS = {"tokenizer", "revision", "hf_token", "cache_dir", "load_format", "dtype", "seed", "tensor_parallel_size"}

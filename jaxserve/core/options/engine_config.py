@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from checkpoints.quantized.forms.form_names import CODED_NAMES, FORM_NAMES, GGUF_NAMES
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.kv_policy_config import StreamingConfig
 from jaxserve.core.options.option_mappings import read_mapping
 from jaxserve.core.options.policy_options import POLICIES, PRIORITY_AGEING_S, check_policy_options
+from jaxserve.core.options.quantization_names import QUANTIZATIONS, advice_on
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 
 MEMORY_UTILIZATION = 0.92  # default fraction of a device's memory
@@ -27,6 +27,9 @@ ALIASES = {
     "max_num_queued_reqs": "max_num_waiting",
     "max_num_queued_tokens": "max_waiting_tokens",
 }
+
+# Options whose None, vLLM's default, has a name here.
+NAMES_OF_NONE = {"quantization": "auto"}
 
 # Options of vLLM that are not supported yet, with the neutral value, which is accepted.
 NEUTRAL: dict[str, Any] = {
@@ -51,8 +54,6 @@ FLAGS = (
     *"escape_special_tokens skip_tokenizer_init".split(),
 )
 DTYPES = ("auto", "float32", "bfloat16")
-QUANTIZATIONS = ("auto", "packed", "dense", "int8", "w8a8", *CODED_NAMES)
-WRITTEN_ONLY = "; `jaxserve quantize` writes this one: load what it has written"
 BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "invariant", "reference")
 INVARIANT = "invariant"  # the attention back end of batch-invariant engines
 KV_LAYOUTS = ("auto", "rows", "lanes")
@@ -109,11 +110,11 @@ class EngineConfig:
     dtype: str = option("auto", "data type of weights, activations and KV", DTYPES)
     quantization: str = option(
         "auto",
-        "weights on the device; packed: as the file has them, rows of 8-bit codes or blocks of codes; "
-        "dense: in dtype; int8, w8a8: coded in 8 bits while loading, a scale for each row, with w8a8 also activations, "
-        "each token by its own scale; int4-gN, nf4: matrices of layers coded in 4 bits while loading; fp8: coded so, "
-        "activations too, where devices multiply FP8, else rounded so and in dtype; auto: rows of 8-bit codes packed, "
-        "on TPUs and Hopper GPUs all that they multiply, the rest dense",
+        "weights on the device; packed: as the file has them, rows of 8-bit codes or blocks of codes (GGUF, GPTQ, AWQ, "
+        "compressed-tensors, bitsandbytes); dense: in dtype; int8, w8a8: coded in 8 bits while loading, a scale for "
+        "each row, with w8a8 also activations, each token by its own scale; int4-gN, nf4: matrices of layers coded "
+        "in 4 bits while loading; fp8: coded so, activations too, where devices multiply FP8, else rounded so and "
+        "in dtype; auto: rows of 8-bit codes packed, on TPUs and Hopper GPUs all that they multiply, the rest dense",
         QUANTIZATIONS,
     )
     seed: int = option(0, "seed of requests without their own, and of dummy weights")
@@ -198,7 +199,7 @@ class EngineConfig:
         for f in fields(self):
             value, choices = getattr(self, f.name), f.metadata.get("choices")
             if choices and value not in (*choices, f.default):
-                advice = WRITTEN_ONLY if f.name == "quantization" and value in (*FORM_NAMES, *GGUF_NAMES) else ""
+                advice = advice_on(value) if f.name == "quantization" else ""
                 raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}{advice}", param=f.name)
         self._check_types()
         if self.skip_tokenizer_init and self.tokenizer is not None:
@@ -292,7 +293,7 @@ class EngineConfig:
             if target in known:
                 raise ConfigError(f"{name} and {target} are the same option; give one", param=name)
             if target in names:
-                known[target] = value
+                known[target] = NAMES_OF_NONE.get(target) if value is None else value
             elif name not in NEUTRAL:
                 close = difflib.get_close_matches(name, [*names, *ALIASES], n=1)
                 hint = f"; did you mean {close[0]}?" if close else ""

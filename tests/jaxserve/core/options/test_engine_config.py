@@ -79,6 +79,14 @@ def test_unsupported_options_are_accepted_only_with_their_neutral_value(name):
         EngineConfig.create("m", **{name: "something else"})
 
 
+def test_quantizations_of_vllm_are_those_of_files():
+    assert EngineConfig.create("m", quantization=None).quantization == "auto"
+    for name in ("gptq", "awq", "bitsandbytes", "compressed-tensors"):
+        with pytest.raises(ConfigError, match="read with 'auto', and with 'packed'") as caught:
+            EngineConfig.create("m", quantization=name)
+        assert caught.value.param == "quantization"
+
+
 def test_two_sizes_of_the_pool_contradict():
     with pytest.raises(ConfigError, match="num_pages and memory_utilization"):
         EngineConfig.create("m", num_pages=5, memory_utilization=0.5)

@@ -1,0 +1,18 @@
+"""Host: the values of the option `quantization`, and what to do instead of others."""
+
+from typing import Any
+
+from checkpoints.quantized.forms.form_names import CODED_NAMES, FORM_NAMES, GGUF_NAMES
+
+QUANTIZATIONS = ("auto", "packed", "dense", "int8", "w8a8", *CODED_NAMES)
+FILE_FORMATS = ("awq", "awq_marlin", "bitsandbytes", "compressed-tensors", "gguf", "gptq", "gptq_marlin")
+"""vLLM's names of formats, which are found in the files here."""
+
+
+def advice_on(value: Any) -> str:
+    """What to do instead of a value that is refused; empty for a name that means nothing."""
+    if value in FILE_FORMATS:
+        return "; files of this format are read with 'auto', and with 'packed' also CPUs keep them as they are"
+    if value in (*FORM_NAMES, *GGUF_NAMES):
+        return "; `jaxserve quantize` writes this one: load what it has written"
+    return ""
