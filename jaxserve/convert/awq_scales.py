@@ -15,15 +15,15 @@ from checkpoints.mapping.parts import Part
 from checkpoints.quantized.forms.group_form import BITS
 from checkpoints.quantized.forms.group_range import SHARES, by_products, codes_of, decoded, group_ranges
 from jaxserve.convert.folded_leaves import AFTER_NORMS, DOWN
-from jaxserve.convert.hessians import LayerHessians
+from jaxserve.convert.layer_sums import LayerSums
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 
 
 class AwqScales:
-    """`InputScales`. Those of the layer that was asked for last are kept."""
+    """`InputScales`. hessians: of `PRODUCTS`. Those of the layer that was asked for last are kept."""
 
-    def __init__(self, hessians: LayerHessians, group_len: int) -> None:
+    def __init__(self, hessians: LayerSums, group_len: int) -> None:
         self._hessians, self._group_len = hessians, group_len
         self._part, self._found = "", dict[str, Float[np.ndarray, "D"]]()
 

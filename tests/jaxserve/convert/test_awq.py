@@ -8,7 +8,7 @@ from checkpoints.sources import resolve
 from jaxserve import pure
 from jaxserve.convert.awq_scales import ALPHAS, AwqScales, FoldedHessians, best_scales
 from jaxserve.convert.convert_model import ConversionTarget, convert
-from jaxserve.convert.hessians import LayerHessians
+from jaxserve.convert.layer_sums import LayerSums
 from jaxserve.functional.layer_inputs import PRODUCTS, layer_inputs
 from tests.jaxserve.convert.test_quantize import model
 from tests.support.processes.command_line import check_mistake_here
@@ -62,7 +62,7 @@ def test_less_of_a_layers_products_is_lost_than_by_rounding(tmp_path):
         return np.asarray(layers[name][1])
 
     def scales():
-        return AwqScales(LayerHessians(original, TEXTS), 64)
+        return AwqScales(LayerSums(lambda: original, TEXTS, PRODUCTS), 64)
 
     folded = converted(tmp_path / "model", tmp_path / "folded", None, scales())
     expected, found = logits_of(original), logits_of(folded)
