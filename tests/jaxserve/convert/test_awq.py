@@ -1,9 +1,12 @@
 """AWQ gives large inputs finer steps where that loses less, and changes no model before its weights are coded."""
 
+import tracemalloc
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from checkpoints.quantized.forms import written_form
 from checkpoints.sources import resolve
 from jaxserve import pure
 from jaxserve.convert.awq_scales import ALPHAS, AwqScales, FoldedHessians, best_scales
@@ -33,6 +36,20 @@ def test_inputs_of_one_size_are_left_alone_and_those_that_are_zero_do_no_harm():
     hessian[3] = 0
     assert np.isfinite(best_scales(weight, hessian, 32)).all()
     assert ALPHAS[0] == 0
+
+
+def test_a_few_rows_at_a_time_have_the_scales_of_the_whole(monkeypatch):
+    weight, inputs = RANDOM.normal(size=(1000, 64)).astype(np.float32), RANDOM.normal(size=(400, 64))
+    inputs[:, LARGE] *= 30
+    hessian = (inputs.T @ inputs).astype(np.float32)
+    expected = best_scales(weight, hessian, 32)
+    monkeypatch.setattr(written_form, "PIECE_BYTES", 32 * 64 * 4)
+    tracemalloc.start()
+    found = best_scales(weight, hessian, 32)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found, expected)
+    assert peak < weight.nbytes, "a whole matrix at once takes 5 times as much as it has"
 
 
 def converted(source, folder, scheme, scales=None):
