@@ -91,15 +91,14 @@ def _calibration(args: argparse.Namespace, source: Any) -> dict[str, Any]:
     from jaxserve.core.options.engine_config import EngineConfig
     from jaxserve.engine.build.model_text import choose_tokenizer
     from jaxserve.engine.pure_model import load
-    from jaxserve.functional.cut_text import cut_text
+    from jaxserve.functional.cut_text import cut_file
     from jaxserve.functional.layer_inputs import LARGEST, PRODUCTS
 
     with open_checkpoint(source) as checkpoint:
         tokenizer = choose_tokenizer(EngineConfig.create(args.source), checkpoint, checkpoint.folder)
     if tokenizer is None:
         raise RequestError(f"{args.source} has no tokenizer, which --calibration needs", "calibration")
-    text = args.calibration.read_text(encoding="utf-8", errors="replace")
-    pieces = cut_text(tokenizer.encode(text), PIECE_LEN)[:MAX_PIECES]
+    pieces = cut_file(args.calibration, "--calibration", tokenizer, PIECE_LEN, MAX_PIECES)
     cache_dir = None if args.cache_dir is None else str(args.cache_dir)
     options = {"revision": args.revision, "cache_dir": cache_dir, "dtype": args.dtype, "quantization": "dense"}
     is_w8a8 = args.scheme == SMOOTHED
@@ -136,8 +135,8 @@ def _parser() -> argparse.ArgumentParser:
         "--calibration",
         type=existing_file,
         metavar="FILE",
-        help=f"a text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for AWQ and GPTQ, with "
-        f"{NF4} to choose codes by GPTQ, or with {SMOOTHED} to move outlying channels of the activations into the "
+        help=f"a UTF-8 text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for AWQ and GPTQ, "
+        f"with {NF4} to choose codes by GPTQ, or with {SMOOTHED} to move outlying channels of the activations into the "
         "weights (SmoothQuant), or to find those of --outliers",
     )
     parser.add_argument(

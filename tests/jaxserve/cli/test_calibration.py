@@ -44,7 +44,7 @@ def quantize(tmp_path):
 
 
 def test_mistakes_are_named_before_the_model_is_loaded(quantize, loads, tmp_path, capsys):
-    arguments, _ = quantize
+    arguments, write = quantize
     model(tmp_path / "odd", ODD)
     LETTERS.save(str(tmp_path / "odd" / "tokenizer.json"))
     odd = arguments("--scheme", "gptq-g128")
@@ -53,6 +53,12 @@ def test_mistakes_are_named_before_the_model_is_loaded(quantize, loads, tmp_path
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("of someone")
     check_mistake_here(arguments("--scheme", "w8a8"), "is not empty", capsys)
+    write(255)
+    text = tmp_path / "text.txt"
+    short = arguments("--scheme", "w8a8", "--overwrite")
+    check_mistake_here(short, f"--calibration {text} has 255 tokens, fewer than a piece of 256", capsys)
+    text.write_bytes(bytes(range(256)))
+    check_mistake_here(short, f"--calibration {text} is not UTF-8 text", capsys)
     assert loads == []
 
 
