@@ -4,6 +4,7 @@ of 4 or 8 bits."""
 import argparse
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from checkpoints.quantized.forms.form_names import FORM_NAMES, GGUF_NAMES
@@ -16,6 +17,7 @@ GGUF_SUFFIX = ".gguf"
 SMOOTHED, NF4, GPTQ, AWQ = "w8a8", "nf4", "gptq-", "awq-"
 ALPHA = 0.5
 PIECE_LEN, MAX_PIECES = 256, 128
+CALIBRATED_SHARD_SIZE = "500MB"  # an interrupted run computes the file that it was writing anew, which takes longer
 
 
 def run(argv: list[str]) -> int:
@@ -32,11 +34,12 @@ def run(argv: list[str]) -> int:
     source = resolve(args.source, cache_dir=args.cache_dir, revision=args.revision)
     if args.scheme in GGUF_NAMES:
         return _write_gguf(args, source)
-    max_shard_bytes = args.max_shard_size or byte_size(MAX_SHARD_SIZE)
+    default_size = MAX_SHARD_SIZE if args.calibration is None else CALIBRATED_SHARD_SIZE
+    max_shard_bytes = args.max_shard_size or byte_size(default_size)
     target = ConversionTarget(
         args.folder, "safetensors", args.dtype, max_shard_bytes, args.overwrite, args.scheme, args.outliers
     )
-    calibration = {} if args.calibration is None else _calibration(args)
+    calibration = {} if args.calibration is None else _calibration(args, source)
     with LoadBar(not args.quiet, "Quantizing") as bar:
         is_new = convert(source, target, bar.update, **calibration)
     if not args.quiet:
@@ -78,33 +81,34 @@ def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
         parser.error("--smooth has no use with --outliers, which takes its place")
 
 
-def _calibration(args: argparse.Namespace) -> dict[str, Any]:
-    """What `convert` takes of it."""
+def _calibration(args: argparse.Namespace, source: Any) -> dict[str, Any]:
+    """What `convert` takes of it. The text is read now, the model when the first matrix that needs it is written."""
+    from checkpoints.open_checkpoint import open_checkpoint
     from jaxserve.convert.awq_scales import AwqScales, FoldedHessians
-    from jaxserve.convert.hessians import LayerHessians
-    from jaxserve.convert.largest_inputs import largest_inputs
+    from jaxserve.convert.layer_sums import LayerSums
     from jaxserve.convert.smooth import Smoothing
     from jaxserve.core.errors import RequestError
-    from jaxserve.core.progress_bars import CountBar
+    from jaxserve.core.options.engine_config import EngineConfig
+    from jaxserve.engine.build.model_text import choose_tokenizer
     from jaxserve.engine.pure_model import load
-    from jaxserve.functional.cut_text import cut_text
+    from jaxserve.functional.cut_text import cut_file
+    from jaxserve.functional.layer_inputs import LARGEST, PRODUCTS
 
-    cache_dir = None if args.cache_dir is None else str(args.cache_dir)
-    model = load(args.source, revision=args.revision, cache_dir=cache_dir, dtype=args.dtype, quantization="dense")
-    if model.tokenizer is None:
+    with open_checkpoint(source) as checkpoint:
+        tokenizer = choose_tokenizer(EngineConfig.create(args.source), checkpoint, checkpoint.folder)
+    if tokenizer is None:
         raise RequestError(f"{args.source} has no tokenizer, which --calibration needs", "calibration")
-    text = args.calibration.read_text(encoding="utf-8", errors="replace")
-    pieces = cut_text(model.tokenizer.encode(text), PIECE_LEN)[:MAX_PIECES]
-    if args.scheme.startswith((GPTQ, NF4)):
-        return {"sums": LayerHessians(model, pieces)}
+    pieces = cut_file(args.calibration, "--calibration", tokenizer, PIECE_LEN, MAX_PIECES)
+    cache_dir = None if args.cache_dir is None else str(args.cache_dir)
+    options = {"revision": args.revision, "cache_dir": cache_dir, "dtype": args.dtype, "quantization": "dense"}
+    is_w8a8 = args.scheme == SMOOTHED
+    sums = LayerSums(partial(load, args.source, **options), pieces, LARGEST if is_w8a8 else PRODUCTS)
     if args.scheme.startswith(AWQ):
-        scales = AwqScales(LayerHessians(model, pieces), int(args.scheme.partition("-g")[2]))
+        scales = AwqScales(sums, int(args.scheme.partition("-g")[2]))
         return {"scales": scales, "sums": FoldedHessians(scales)}
-    with CountBar(not args.quiet, desc="Observing", unit="layer", total=model.config.num_layers) as bar:
-        largest = largest_inputs(model, pieces, lambda done, _: bar.update(done - bar.n))
-    if args.outliers:
-        return {"sums": largest}
-    return {"scales": Smoothing(largest, ALPHA if args.smooth is None else args.smooth)}
+    if is_w8a8 and not args.outliers:
+        return {"scales": Smoothing(sums, ALPHA if args.smooth is None else args.smooth)}
+    return {"sums": sums}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,8 +135,8 @@ def _parser() -> argparse.ArgumentParser:
         "--calibration",
         type=existing_file,
         metavar="FILE",
-        help=f"a text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for AWQ and GPTQ, with "
-        f"{NF4} to choose codes by GPTQ, or with {SMOOTHED} to move outlying channels of the activations into the "
+        help=f"a UTF-8 text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for AWQ and GPTQ, "
+        f"with {NF4} to choose codes by GPTQ, or with {SMOOTHED} to move outlying channels of the activations into the "
         "weights (SmoothQuant), or to find those of --outliers",
     )
     parser.add_argument(
@@ -156,5 +160,5 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="type of the other weights; auto: float32 if config.json says so, else bfloat16 (default: auto)",
     )
-    add_output_flags(parser)
+    add_output_flags(parser, f"{MAX_SHARD_SIZE}; with --calibration {CALIBRATED_SHARD_SIZE}")
     return parser

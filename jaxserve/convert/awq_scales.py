@@ -14,16 +14,17 @@ from jaxtyping import Float
 from checkpoints.mapping.parts import Part
 from checkpoints.quantized.forms.group_form import BITS
 from checkpoints.quantized.forms.group_range import SHARES, by_products, codes_of, decoded, group_ranges
+from checkpoints.quantized.forms.written_form import pieces_of
 from jaxserve.convert.folded_leaves import AFTER_NORMS, DOWN
-from jaxserve.convert.hessians import LayerHessians
+from jaxserve.convert.layer_sums import LayerSums
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 
 
 class AwqScales:
-    """`InputScales`. Those of the layer that was asked for last are kept."""
+    """`InputScales`. hessians: of `PRODUCTS`. Those of the layer that was asked for last are kept."""
 
-    def __init__(self, hessians: LayerHessians, group_len: int) -> None:
+    def __init__(self, hessians: LayerSums, group_len: int) -> None:
         self._hessians, self._group_len = hessians, group_len
         self._part, self._found = "", dict[str, Float[np.ndarray, "D"]]()
 
@@ -42,7 +43,7 @@ class AwqScales:
         if self._part != part.name:
             self._part, self._found = part.name, {}
         if name not in self._found:
-            rows = weight.reshape(-1, weight.shape[-1]).astype(np.float32)
+            rows = weight.reshape(-1, weight.shape[-1]).astype(np.float32, copy=False)
             self._found[name] = best_scales(rows, self._hessians.of(part, name), self._group_len)
         return self._found[name]
 
@@ -82,12 +83,14 @@ def best_scales(
 def _loss(
     weight: Float[np.ndarray, "N D"], hessian: Float[np.ndarray, "D D"], scales: Float[np.ndarray, "D"], group_len: int
 ) -> float:
-    groups = (weight * scales).reshape(len(weight), -1, group_len)
     loss = by_products(_folded(hessian, scales), group_len)
-    steps, zeros = (found[..., None] for found in group_ranges(groups, BITS, loss, SHARES[::2]))
-    rounded = decoded(codes_of(groups, steps, zeros, BITS), steps, zeros).reshape(weight.shape) / scales
-    errors = weight - rounded
-    return float(np.sum((errors @ hessian) * errors, dtype=np.float64))
+    lost = 0.0
+    for rows in pieces_of(weight):
+        groups = (rows * scales).reshape(len(rows), -1, group_len)
+        steps, zeros = (found[..., None] for found in group_ranges(groups, BITS, loss, SHARES[::2]))
+        errors = rows - decoded(codes_of(groups, steps, zeros, BITS), steps, zeros).reshape(rows.shape) / scales
+        lost += float(np.sum((errors @ hessian) * errors, dtype=np.float64))
+    return lost
 
 
 def _folded(hessian: Float[np.ndarray, "D D"], scales: Float[np.ndarray, "D"]) -> Float[np.ndarray, "D D"]:

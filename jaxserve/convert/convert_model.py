@@ -25,7 +25,7 @@ from checkpoints.writing.conversion_manifest import ConversionManifest, identity
 from checkpoints.writing.write_orbax import write_orbax
 from checkpoints.writing.write_safetensors import parts_to_write, write_safetensors
 from jaxserve.convert.folded_leaves import AFTER_NORMS, FoldedLeaves, InputScales
-from jaxserve.convert.hessians import InputSums
+from jaxserve.convert.layer_sums import InputSums
 from jaxserve.convert.merged_leaves import MergedLeaves, adapter_digest
 from jaxserve.convert.output_dir import prepare
 from jaxserve.core.hardware.mesh import abstract_mesh
@@ -41,7 +41,7 @@ from jaxserve.runner.orbax_io import saved_structs
 class ConversionTarget:
     """What to write. dtype "auto": float32 where the source declares it, otherwise bfloat16. scheme: in which the
     matrices of the layers are quantized, a name in `FORMS`; None: they are like the others. num_outliers: columns of
-    each matrix in w8a8 that may stay as they are, chosen by `sums`, which are `LargestInputs`."""
+    each matrix in w8a8 that may stay as they are, chosen by `sums` of `LARGEST`."""
 
     folder: Path
     format: Literal["orbax", "safetensors"]
@@ -62,7 +62,8 @@ def convert(
 ) -> bool:
     """Writes `target`; False where an earlier run has finished it. progress(done, total): called with bytes written.
     scales: of the inputs of matrices that are quantized; None: they stay as they are. sums: for schemes of AWQ
-    and GPTQ, NF4 by GPTQ, and outliers. adapter: is added to the matrices, in float32.
+    and GPTQ, NF4 by GPTQ, and outliers. Both are asked for only while matrices are written. adapter: is added to the
+    matrices, in float32.
 
     Raises `CheckpointError` where the source lacks what the described model needs, or the folder is in use.
     """

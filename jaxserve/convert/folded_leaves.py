@@ -52,10 +52,10 @@ class FoldedLeaves:
             return values / self._of(part, AFTER_NORMS[name])
         if name not in self._scales.matrices:
             return values
-        folded = values * self._scales.of(part, name, values)
+        values = values * self._scales.of(part, name, values)
         if name == GATE_UP and DOWN in self._scales.matrices:
-            folded[1] /= self._of(part, DOWN)[:, None]
-        return folded
+            values[1] /= self._of(part, DOWN)[:, None]
+        return values
 
     def _of(self, part: Part, matrix: str) -> Float[np.ndarray, "D"]:
         return self._scales.of(part, matrix, self._leaves.read(part, matrix))

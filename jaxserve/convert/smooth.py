@@ -13,14 +13,14 @@ from jaxtyping import Float
 
 from checkpoints.mapping.parts import Part
 from jaxserve.convert.folded_leaves import AFTER_NORMS
-from jaxserve.convert.largest_inputs import LargestInputs
+from jaxserve.convert.layer_sums import LayerSums
 
 
 @dataclass(frozen=True, slots=True)
 class Smoothing:
-    """`InputScales`."""
+    """`InputScales`. largest: of `LARGEST`."""
 
-    largest: LargestInputs
+    largest: LayerSums
     alpha: float
 
     @property

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkpoints.quantized.forms.code_grid import IntGrid
-from checkpoints.quantized.forms.gptq_rounding import gptq_codes
+from checkpoints.quantized.forms.gptq_rounding import GptqRounding
 from checkpoints.quantized.forms.group_form import BITS, GroupForm
-from checkpoints.quantized.forms.written_form import finite
+from checkpoints.quantized.forms.written_form import by_pieces, finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,4 +16,5 @@ class GptqForm(GroupForm):
 
     def encode_whole(self, values: np.ndarray, sums: np.ndarray) -> list[np.ndarray]:
         """See `CalibratedForm`. sums: of x xᵀ, [in, in]."""
-        return self.stored(*gptq_codes(finite(values.astype(np.float32)), sums, self.group_len, IntGrid(BITS)))
+        rounding = GptqRounding(sums, self.group_len, IntGrid(BITS))
+        return by_pieces(lambda rows: self.stored(*rounding.codes(finite(rows))), values)

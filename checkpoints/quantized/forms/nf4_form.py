@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from checkpoints.quantized.bitsandbytes import STATE
-from checkpoints.quantized.forms.gptq_rounding import gptq_codes
+from checkpoints.quantized.forms.gptq_rounding import GptqRounding
 from checkpoints.quantized.forms.nf4_grid import VALUES, Nf4Grid, largest
-from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, finite
+from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, by_pieces, finite
 from checkpoints.quantized.group_codes import packed_codes
 from checkpoints.quantized.quantized_weight import Misfit
 
@@ -95,4 +95,5 @@ class CalibratedNf4Form(Nf4Form):
 
     def encode_whole(self, values: np.ndarray, sums: np.ndarray) -> list[np.ndarray]:
         """See `CalibratedForm`. sums: of x xᵀ, [in, in]."""
-        return self.stored(*gptq_codes(finite(values.astype(np.float32)), sums, BLOCK, Nf4Grid()))
+        rounding = GptqRounding(sums, BLOCK, Nf4Grid())
+        return by_pieces(lambda rows: self.stored(*rounding.codes(finite(rows))), values)

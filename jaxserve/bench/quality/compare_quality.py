@@ -12,10 +12,10 @@ from functools import partial
 from typing import cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
+from jaxserve.bench.quality.distances import distances
 from jaxserve.core.errors import RequestError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.engine.pure_model import PureModel
@@ -77,7 +77,7 @@ def _compare(
         found = _logits(model, piece)
         elapsed_s += time.monotonic() - started_s
         of_first = found if model is first else _logits(first, piece)
-        sums += np.asarray(cast(jax.Array, _distances(of_first, found, piece)), np.float64)
+        sums += distances(of_first, found, piece)
         on_progress(f"{name}: piece {number} of {len(pieces)}")
     num_predicted = pieces[:, 1:].size
     loss, divergence, agreement = (sums / num_predicted).tolist()
@@ -95,13 +95,3 @@ def _logits(model: PureModel, tokens: Int32[np.ndarray, "T"]) -> jax.Array:
 def _all_logits(settings: Settings, params: Params, tokens: Int32[Array, "T"]) -> Float[Array, "T V"]:
     hidden, _ = forward(settings, params, tokens[None])
     return logits(settings, params, hidden[0])
-
-
-@jax.jit
-def _distances(first: Float[Array, "T V"], found: Float[Array, "T V"], tokens: Int32[Array, "T"]) -> Float[Array, "3"]:
-    """Sums over the predicted tokens: negative log-likelihood, divergence, and agreements."""
-    p, q = (jax.nn.log_softmax(each[:-1]) for each in (first, found))
-    loss = -jnp.take_along_axis(q, tokens[1:, None], axis=1)
-    divergence = jnp.where(p > -jnp.inf, jnp.exp(p) * (p - q), 0.0)
-    is_same = (jnp.argmax(p, axis=1) == jnp.argmax(q, axis=1)).astype(jnp.float32)
-    return jnp.stack([jnp.sum(loss), jnp.sum(divergence), jnp.sum(is_same)])

@@ -16,12 +16,12 @@ def add_folders(parser: argparse.ArgumentParser, destination: str = "folder to w
     parser.add_argument("folder", metavar="DST", type=local_folder, help=destination)
 
 
-def add_output_flags(parser: argparse.ArgumentParser) -> None:
-    """All others."""
+def add_output_flags(parser: argparse.ArgumentParser, default_size: str = MAX_SHARD_SIZE) -> None:
+    """All others. default_size: of files, in words."""
     parser.add_argument(
         "--max-shard-size",
         type=byte_size,
-        help=f"size limit of a .safetensors file, such as 500MB (default: {MAX_SHARD_SIZE})",
+        help=f"size limit of a .safetensors file, such as 500MB (default: {default_size})",
     )
     parser.add_argument("--revision", help="branch, tag or commit of a Hugging Face model")
     parser.add_argument("--cache-dir", type=Path, help="folder of fetched models (default: the user's cache folder)")

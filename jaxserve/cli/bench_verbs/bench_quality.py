@@ -1,6 +1,8 @@
 """Wiring: `jaxserve bench quality`: models and packed weights compared on a text."""
 
 import argparse
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -55,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from jaxserve.bench.quality.quality_report import quality_page, quality_table
     from jaxserve.cli.tables.report_output import progress_printer, write_record
     from jaxserve.engine.pure_model import load
-    from jaxserve.functional.cut_text import cut_text
+    from jaxserve.functional.cut_text import cut_file
 
     def load_form(model: str, form: str) -> PureModel:
         return load(model, **options, quantization=form)
@@ -63,8 +65,9 @@ def run(args: argparse.Namespace) -> int:
     first = load_form(*forms[0])
     if first.tokenizer is None:
         raise RequestError(f"{args.models[0]} has no tokenizer: name one by --tokenizer", "tokenizer")
-    pieces = cut_text(first.tokenizer.encode(_read(args.text)), args.context)[: args.max_pieces]
-    names = [f"{Path(model).name}, {form}" for model, form in forms]
+    pieces = cut_file(args.text, "--text", first.tokenizer, args.context, args.max_pieces)
+    short = short_names(args.models)
+    names = [f"{short[model]}, {form}" for model, form in forms]
     loads: list[Load | None] = [None, *(partial(load_form, *one) for one in forms[1:])]
     on_progress = progress_printer(args.quiet)
     results = list(compare_quality(first, list(zip(names, loads, strict=True)), pieces, on_progress))
@@ -77,8 +80,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path} is not UTF-8 text ({error})", "text") from None
+def short_names(models: Sequence[str]) -> dict[str, str]:
+    """The last part of each model's path, or the whole where others end with the same."""
+    ends = Counter(Path(model).name for model in set(models))
+    return {model: Path(model).name if ends[Path(model).name] == 1 else model for model in models}

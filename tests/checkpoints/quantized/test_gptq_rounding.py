@@ -1,18 +1,26 @@
 """GPTQ's codes lose less of the product than those of rounding, and are those of its formula written out."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
-from checkpoints.quantized.forms import gptq_rounding
+from checkpoints.quantized.forms import gptq_rounding, written_form
 from checkpoints.quantized.forms.code_grid import IntGrid
-from checkpoints.quantized.forms.gptq_rounding import DAMPING, gptq_codes
+from checkpoints.quantized.forms.gptq_form import GptqForm
+from checkpoints.quantized.forms.gptq_rounding import DAMPING, GptqRounding
 from checkpoints.quantized.forms.group_form import GroupForm
 from checkpoints.quantized.forms.group_range import by_importance, codes_of, decoded, group_ranges
+from checkpoints.quantized.forms.nf4_form import CalibratedNf4Form
 from checkpoints.quantized.forms.nf4_grid import Nf4Grid, largest
 
 NUM_OUT, NUM_IN, GROUP, BITS = 24, 64, 16, 4
 GRID = IntGrid(BITS)
 RANDOM = np.random.default_rng(0)
+
+
+def gptq_codes(weight, hessian, group_len, grid):
+    return GptqRounding(hessian, group_len, grid).codes(weight)
 
 
 def alike_inputs(num_tokens=400):
@@ -119,3 +127,21 @@ def test_codes_are_written_like_others():
     form = GroupForm(16)
     for found, expected in zip(form.stored(codes, scales, zeros), form.encode((codes - 6.0) * 0.5), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("form", "grid"), [(GptqForm(GROUP), GRID), (CalibratedNf4Form(), Nf4Grid())], ids=["int4", "nf4"]
+)
+def test_a_few_rows_at_a_time_have_the_codes_of_the_whole(form, grid, monkeypatch):
+    group_len = 64 if isinstance(form, CalibratedNf4Form) else GROUP
+    weight, inputs = RANDOM.normal(size=(1000, NUM_IN)).astype(np.float32), alike_inputs()
+    hessian = inputs.T @ inputs
+    expected = form.stored(*gptq_codes(weight, hessian, group_len, grid))
+    monkeypatch.setattr(written_form, "PIECE_BYTES", 32 * NUM_IN * 4)
+    tracemalloc.start()
+    found = form.encode_whole(weight, hessian)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert peak < 2 * weight.nbytes, "a whole matrix at once takes 9 times as much as it has"

@@ -181,11 +181,12 @@ def test_quality_compares_forms_of_the_weights_on_a_text(tmp_path, capsys):
     check_mistake_here(["bench", "quality", model, "--text", str(tmp_path / "none")], "none", capsys)
     (tmp_path / "latin").write_bytes(b"\xe9")
     check_mistake_here([*command, "--text", str(tmp_path / "latin")], "is not UTF-8 text", capsys)
-    other = shutil.copytree(checkpoint("llama3"), tmp_path / "other", ignore=shutil.ignore_patterns("*.npz"))
+    other = tmp_path / "other" / checkpoint("llama3").name  # models whose paths end alike have their paths as names
+    shutil.copytree(checkpoint("llama3"), other, ignore=shutil.ignore_patterns("*.npz"))
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"vocab_size": 512}))
     two = ["bench", "quality", model, str(other), *given, "--load-format", "dummy", "--quantizations", "dense"]
-    check_mistake_here(two, "other, dense has a vocabulary of 512 tokens, not 320", capsys)
+    check_mistake_here(two, f"{other}, dense has a vocabulary of 512 tokens, not 320", capsys)
 
 
 def log_softmax(logits):

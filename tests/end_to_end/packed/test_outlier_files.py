@@ -11,9 +11,10 @@ from checkpoints.sources import resolve
 from jaxserve import LLM, pure
 from jaxserve.cli import inspect, plan
 from jaxserve.convert.convert_model import ConversionTarget, convert
-from jaxserve.convert.largest_inputs import LargestInputs, largest_inputs
+from jaxserve.convert.layer_sums import LayerSums
 from jaxserve.core.errors import RequestError
 from jaxserve.core.hardware.mesh import device_bytes
+from jaxserve.functional.layer_inputs import LARGEST
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.programs.slot_programs import set_masks
 from pallas_kernels.qtensor import SCHEMES
@@ -30,9 +31,12 @@ def ignore(done, total):
     pass
 
 
-def scaled(largest):
+class Scaled(LayerSums):
     """So that three inputs of each matrix are above the threshold."""
-    return {name: values * 6 / np.sort(values)[-USED - 1] for name, values in largest.items()}
+
+    def of(self, part, name):
+        values = super().of(part, name)
+        return values * 6 / np.sort(values)[-USED - 1]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def folder(tmp_path_factory):
     """A model with three outliers, and a place for a fourth, in each matrix."""
     path = tmp_path_factory.mktemp("outliers") / "model"
     model = pure.load(str(checkpoint(FAMILY)), dtype="float32")
-    sums = LargestInputs(tuple(map(scaled, largest_inputs(model, TOKENS, ignore).layers)))
+    sums = Scaled(lambda: model, TOKENS, LARGEST)
     target = ConversionTarget(path, "safetensors", "float32", 10**9, scheme="w8a8", num_outliers=COUNT)
     convert(resolve(str(checkpoint(FAMILY))), target, ignore, sums=sums)
     return path

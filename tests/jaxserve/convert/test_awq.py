@@ -1,14 +1,17 @@
 """AWQ gives large inputs finer steps where that loses less, and changes no model before its weights are coded."""
 
+import tracemalloc
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from checkpoints.quantized.forms import written_form
 from checkpoints.sources import resolve
 from jaxserve import pure
 from jaxserve.convert.awq_scales import ALPHAS, AwqScales, FoldedHessians, best_scales
 from jaxserve.convert.convert_model import ConversionTarget, convert
-from jaxserve.convert.hessians import LayerHessians
+from jaxserve.convert.layer_sums import LayerSums
 from jaxserve.functional.layer_inputs import PRODUCTS, layer_inputs
 from tests.jaxserve.convert.test_quantize import model
 from tests.support.processes.command_line import check_mistake_here
@@ -33,6 +36,20 @@ def test_inputs_of_one_size_are_left_alone_and_those_that_are_zero_do_no_harm():
     hessian[3] = 0
     assert np.isfinite(best_scales(weight, hessian, 32)).all()
     assert ALPHAS[0] == 0
+
+
+def test_a_few_rows_at_a_time_have_the_scales_of_the_whole(monkeypatch):
+    weight, inputs = RANDOM.normal(size=(1000, 64)).astype(np.float32), RANDOM.normal(size=(400, 64))
+    inputs[:, LARGE] *= 30
+    hessian = (inputs.T @ inputs).astype(np.float32)
+    expected = best_scales(weight, hessian, 32)
+    monkeypatch.setattr(written_form, "PIECE_BYTES", 32 * 64 * 4)
+    tracemalloc.start()
+    found = best_scales(weight, hessian, 32)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found, expected)
+    assert peak < weight.nbytes, "a whole matrix at once takes 5 times as much as it has"
 
 
 def converted(source, folder, scheme, scales=None):
@@ -62,7 +79,7 @@ def test_less_of_a_layers_products_is_lost_than_by_rounding(tmp_path):
         return np.asarray(layers[name][1])
 
     def scales():
-        return AwqScales(LayerHessians(original, TEXTS), 64)
+        return AwqScales(LayerSums(lambda: original, TEXTS, PRODUCTS), 64)
 
     folded = converted(tmp_path / "model", tmp_path / "folded", None, scales())
     expected, found = logits_of(original), logits_of(folded)

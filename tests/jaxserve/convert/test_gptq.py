@@ -7,7 +7,8 @@ from checkpoints.errors import CheckpointError
 from checkpoints.sources import resolve
 from jaxserve import pure
 from jaxserve.convert.convert_model import ConversionTarget, convert
-from jaxserve.convert.hessians import LayerHessians
+from jaxserve.convert.layer_sums import LayerSums
+from jaxserve.functional.layer_inputs import PRODUCTS
 from tests.jaxserve.convert.test_quantize import decoded, model
 
 TEXTS = np.random.default_rng(0).integers(3, 90, (16, 24)).astype(np.int32)
@@ -15,6 +16,10 @@ TEXTS = np.random.default_rng(0).integers(3, 90, (16, 24)).astype(np.int32)
 
 def ignore(done, total):
     pass
+
+
+def hessians_of(model, texts=TEXTS):
+    return LayerSums(lambda: model, texts, PRODUCTS)
 
 
 def quantized(source, folder, scheme, hessians=None, max_shard_bytes=10**9):
@@ -28,9 +33,9 @@ def test_less_is_lost_than_by_rounding(tmp_path):
     original = pure.load(str(tmp_path / "model"), dtype="float32")
     folders = {
         "int4-g64": quantized(tmp_path / "model", tmp_path / "rounded", "int4-g64"),
-        "gptq-g64": quantized(tmp_path / "model", tmp_path / "gptq", "gptq-g64", LayerHessians(original, TEXTS)),
+        "gptq-g64": quantized(tmp_path / "model", tmp_path / "gptq", "gptq-g64", hessians_of(original)),
     }
-    hessians, lost = LayerHessians(original, TEXTS), dict[str, list[float]]()
+    hessians, lost = hessians_of(original), dict[str, list[float]]()
     values = {scheme: decoded(folder) for scheme, folder in folders.items()}
     for layer in range(3):
         part = f"layer-{layer:05}"
@@ -46,20 +51,20 @@ def test_less_is_lost_than_by_rounding(tmp_path):
 def test_a_run_goes_on_to_the_same_files(tmp_path):
     model(tmp_path / "model")
     original = pure.load(str(tmp_path / "model"), dtype="float32")
-    out = quantized(tmp_path / "model", tmp_path / "out", "gptq-g32", LayerHessians(original, TEXTS), 100_000)
+    out = quantized(tmp_path / "model", tmp_path / "out", "gptq-g32", hessians_of(original), 100_000)
     shards = sorted(out.glob("*.safetensors"))
     assert len(shards) > 2
     written = shards[-1].read_bytes()
     shards[-1].unlink()
-    quantized(tmp_path / "model", out, "gptq-g32", LayerHessians(original, TEXTS), 100_000)
+    quantized(tmp_path / "model", out, "gptq-g32", hessians_of(original), 100_000)
     assert shards[-1].read_bytes() == written
     with pytest.raises(CheckpointError, match=r"different conversion \(different calibration\)"):
-        quantized(tmp_path / "model", out, "gptq-g32", LayerHessians(original, TEXTS[1:]), 100_000)
+        quantized(tmp_path / "model", out, "gptq-g32", hessians_of(original, TEXTS[1:]), 100_000)
 
 
 def test_layers_are_asked_for_in_order(tmp_path):
     model(tmp_path / "model")
-    hessians = LayerHessians(pure.load(str(tmp_path / "model"), dtype="float32"), TEXTS)
+    hessians = hessians_of(pure.load(str(tmp_path / "model"), dtype="float32"))
     parts = [type("Part", (), {"name": f"layer-{layer:05}"}) for layer in range(3)]
     assert hessians.of(parts[1], "down").shape == (256, 256)
     hessians.of(parts[1], "o")

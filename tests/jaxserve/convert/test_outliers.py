@@ -10,13 +10,12 @@ from checkpoints.errors import CheckpointError
 from checkpoints.sources import resolve
 from jaxserve import pure
 from jaxserve.convert.convert_model import ConversionTarget, convert
-from jaxserve.convert.largest_inputs import largest_inputs
 from jaxserve.functional.layer_inputs import layer_inputs
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.quant_matmul.api import quant_matmul
 from tests.checkpoints import safetensors_builder as build
 from tests.jaxserve.convert.test_quantize import model
-from tests.jaxserve.convert.test_smooth import NORM, TOKENS, WHOLE, ignore, load
+from tests.jaxserve.convert.test_smooth import NORM, TOKENS, WHOLE, ignore, largest_of, load
 from tests.support.golden_data import checkpoint
 from tests.support.processes.command_line import check_mistake_here
 
@@ -26,19 +25,18 @@ QKV = [f"model.layers.{LAYER}.self_attn.{x}_proj" for x in "qkv"]
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """(folder of a model of which two inputs of one layer are 100 times as large, the model, what is largest in it)."""
+    """(folder of a model of which two inputs of one layer are 100 times as large, the model)."""
     folder = tmp_path_factory.mktemp("planted")
     norm = model(folder / "plain")[NORM].copy()
     norm[list(OUTLIERS)] *= 100
     model(folder / "model", **{NORM: norm})
-    loaded = load(folder / "model")
-    return folder / "model", loaded, largest_inputs(loaded, TOKENS, ignore)
+    return folder / "model", load(folder / "model")
 
 
 def written(planted, folder, count, **options):
-    source, _, sums = planted
+    source, original = planted
     target = ConversionTarget(folder, "safetensors", "float32", 10**9, scheme="w8a8", num_outliers=count, **options)
-    convert(resolve(str(source)), target, ignore, sums=sums if count else None)
+    convert(resolve(str(source)), target, ignore, sums=largest_of(original) if count else None)
     return folder
 
 
@@ -59,7 +57,7 @@ def test_columns_are_those_of_large_inputs_and_codes_those_of_w8a8(planted, tmp_
 
 
 def test_products_lose_less(planted, tmp_path):
-    _, original, _ = planted
+    _, original = planted
     seen = list(layer_inputs(original.settings, original.params, TOKENS, WHOLE))[LAYER]["qkv"]
     row = original.config.layer_table[LAYER]
     name = original.config.stacks[row.stack].name

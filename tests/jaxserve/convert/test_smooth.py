@@ -10,7 +10,7 @@ from checkpoints.errors import CheckpointError
 from checkpoints.sources import resolve
 from jaxserve import pure
 from jaxserve.convert.convert_model import ConversionTarget, convert
-from jaxserve.convert.largest_inputs import largest_inputs
+from jaxserve.convert.layer_sums import LayerSums
 from jaxserve.convert.smooth import Smoothing, powers_of_two
 from jaxserve.functional.layer_inputs import LARGEST, PRODUCTS, Keep, layer_inputs
 from jaxserve.models.rms_norm import rms_norm
@@ -37,6 +37,10 @@ WHOLE = Whole()
 
 def ignore(done, total):
     pass
+
+
+def largest_of(model):
+    return LayerSums(lambda: model, TOKENS, LARGEST)
 
 
 def logits_of(loaded):
@@ -71,7 +75,7 @@ def test_inputs_are_those_of_the_forward_pass(family):
 def test_folding_is_exact(family, tmp_path):
     """Also in bfloat16, but for the norms of Gemma: those are written in float32."""
     original = load(checkpoint(family))
-    smoothing = Smoothing(largest_inputs(original, TOKENS, ignore), 0.5)
+    smoothing = Smoothing(largest_of(original), 0.5)
     target = ConversionTarget(tmp_path / "smooth", "safetensors", "float32", 10**9)
     assert convert(resolve(str(checkpoint(family))), target, ignore, smoothing)
     smooth = load(tmp_path / "smooth")
@@ -93,7 +97,7 @@ def test_outlying_channels_cost_less(tmp_path):
     model(tmp_path / "model", **changed)
     original = load(tmp_path / "model")
     errors = list[float]()
-    for smoothing in (None, Smoothing(largest_inputs(original, TOKENS, ignore), 0.5)):
+    for smoothing in (None, Smoothing(largest_of(original), 0.5)):
         folder = tmp_path / f"out{len(errors)}"
         target = ConversionTarget(folder, "safetensors", "float32", 10**9, scheme="w8a8")
         convert(resolve(str(tmp_path / "model")), target, ignore, smoothing)
@@ -128,7 +132,7 @@ def test_channels_without_values_stay_as_they_are():
 def test_a_folder_goes_on_with_its_smoothing_only(tmp_path):
     original = load(checkpoint("llama3"))
     target = ConversionTarget(tmp_path, "safetensors", "auto", 10**9, scheme="w8a8")
-    smoothing = Smoothing(largest_inputs(original, TOKENS, ignore), 0.5)
+    smoothing = Smoothing(largest_of(original), 0.5)
     source = resolve(str(checkpoint("llama3")))
     convert(source, target, ignore, smoothing)
     with pytest.raises(CheckpointError, match=r"different conversion \(different calibration\)"):

@@ -1,7 +1,7 @@
-"""Wiring: `LayerHessians`: what the matrices of each layer are multiplied by, for AWQ and GPTQ, layer after layer."""
+"""Wiring: `LayerSums`: what the matrices of each layer are multiplied by in texts, layer after layer."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import jax
@@ -12,7 +12,7 @@ from checkpoints.errors import CheckpointError
 from checkpoints.mapping.parts import Part
 from jaxserve.convert.folded_leaves import layer_number
 from jaxserve.engine.pure_model import PureModel
-from jaxserve.functional.layer_inputs import PRODUCTS, Kept, layer_inputs
+from jaxserve.functional.layer_inputs import Keep, Kept, layer_inputs
 
 
 class InputSums(Protocol):
@@ -28,12 +28,13 @@ class InputSums(Protocol):
         ...
 
 
-class LayerHessians:
-    """`InputSums` of x xᵀ, over all tokens of texts. One layer's are in memory. They are those of the model as it is,
+class LayerSums:
+    """`InputSums` over all tokens of texts: of x xᵀ (`PRODUCTS`), or the largest magnitudes (`LARGEST`). load: of the
+    model, called when the first layer is asked for. One layer's are in memory. They are those of the model as it is,
     not with the layers before already coded. Raises `CheckpointError` for sums that are not finite."""
 
-    def __init__(self, model: PureModel, texts: Int32[np.ndarray, "N T"]) -> None:
-        self._layers: Iterator[Kept] = layer_inputs(model.settings, model.params, texts, PRODUCTS)
+    def __init__(self, load: Callable[[], PureModel], texts: Int32[np.ndarray, "N T"], keep: Keep) -> None:
+        self._layers = _layers(load, texts, keep)
         self._number, self._kept = -1, Kept()
         # Another device adds in another order, and what is chosen by the sums may differ.
         self.digest = (
@@ -41,7 +42,7 @@ class LayerHessians:
         )
 
     def of(self, part: Part, name: str) -> np.ndarray:
-        """Of a leaf of a layer's part, [in, in]. Raises ValueError for a layer before the last one."""
+        """Of a leaf of a layer's part, [in, in] or [in]. Raises ValueError for a layer before the last one."""
         number = layer_number(part)
         if number < self._number:
             raise ValueError(f"layer {number} is asked for after layer {self._number}")
@@ -51,3 +52,8 @@ class LayerHessians:
         if not np.isfinite(sums).all():
             raise CheckpointError(f"layer {number}: what {name} is multiplied by is not finite; try --dtype float32")
         return sums
+
+
+def _layers(load: Callable[[], PureModel], texts: Int32[np.ndarray, "N T"], keep: Keep) -> Iterator[Kept]:
+    model = load()
+    yield from layer_inputs(model.settings, model.params, texts, keep)
