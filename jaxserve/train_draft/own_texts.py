@@ -84,7 +84,8 @@ def _joined(texts: OwnTexts, asked: list[list[int]], drawn: list[list[int]]) -> 
 def _key(llm: LLM, prompts: list[list[int]] | None, **options: float) -> str:
     """What texts depend on, other than their number."""
     digest = None if prompts is None else hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:12]
-    return json.dumps({"model": llm.config.model, "prompts": digest, **options})
+    of_model = {name: getattr(llm.config, name) for name in ("model", "revision", "tokenizer")}
+    return json.dumps({**of_model, "prompts": digest, **options})
 
 
 def _read(path: Path, text_len: int, key: str) -> OwnTexts:

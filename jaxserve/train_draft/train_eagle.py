@@ -64,7 +64,8 @@ def train_eagle(
     guesses = EagleGuesses(settings, draft.config, draft.vocabulary, plan.depth)
     start = first_weights(settings, params, draft, plan.seed)
     inputs = texts.tokens, texts.is_generated
-    return train(settings, params, start, guesses.loss, guesses.rank_counts, inputs, plan, folder, progress)
+    kind = {"method": "eagle3", "draft_vocab_size": len(draft.vocabulary)}
+    return train(settings, params, start, guesses.loss, guesses.rank_counts, inputs, plan, folder, kind, progress)
 
 
 def first_weights(settings: Settings, params: Params, draft: EagleDraft, seed: int) -> Params:

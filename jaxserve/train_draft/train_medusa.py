@@ -43,8 +43,9 @@ def train_medusa(
         "bias": jnp.zeros((plan.depth, size), jnp.float32),
     }
     guesses = MedusaGuesses(settings, frequent_tokens(texts, settings.config.vocab_size, vocab_size))
+    kind = {"method": "medusa", "draft_vocab_size": vocab_size}
     inputs = learned_positions(texts, hidden, plan.depth + 1)
-    return train(settings, params, start, guesses.loss, guesses.rank_counts, inputs, plan, folder, progress)
+    return train(settings, params, start, guesses.loss, guesses.rank_counts, inputs, plan, folder, kind, progress)
 
 
 def hidden_states(

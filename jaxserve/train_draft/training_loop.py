@@ -1,6 +1,6 @@
 """Device: trains draft weights on a model's texts, while the model stays as it is, and measures them on other texts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -69,10 +69,11 @@ def train(
     inputs: Inputs,
     plan: TrainingPlan,
     folder: Path,
+    kind: Mapping[str, Any],
     progress: Callable[[int, int], None],
 ) -> Trained:
-    """Train the weights `start`, and measure on the last tenth of the texts. progress: called with the steps done, and
-    all."""
+    """Train the weights `start`, and measure on the last tenth of the texts. kind: what is trained: a run goes on with
+    the same one only. progress: called with the steps done, and all."""
     tokens, is_own = inputs[:2]
     num_texts, text_len = tokens.shape
     learned = num_texts - max(1, int(HELD_OUT * num_texts))
@@ -87,7 +88,8 @@ def train(
     )
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
     num_weights = sum(leaf.size for leaf in jax.tree.leaves(start))
-    key = asdict(plan) | {"num_texts": num_texts, "text_len": text_len, "num_weights": num_weights}
+    sizes = {"num_texts": num_texts, "text_len": text_len, "num_weights": num_weights}
+    key = {**kind, **asdict(plan), **sizes}
     losses = np.full((num_steps, plan.depth), np.nan, np.float32)
     start = jax.tree.map(jnp.copy, start)  # some may be the model's own, and each step donates them
     state = TrainingState(start, optimizer.init(start), losses, np.zeros((), np.int32)).restored(folder, key)

@@ -220,7 +220,13 @@ class EngineConfig:
                 "out",
                 param="host_kv_cache_bytes",
             )
-        _ = self.speculation, self.streaming  # read, and so checked
+        speculation, _ = self.speculation, self.streaming  # read, and so checked
+        if self.batch_invariant and speculation is not None and speculation.acceptance != "match":
+            raise ConfigError(
+                f"speculative_config: acceptance={speculation.acceptance!r} gives other tokens in passes that draft, "
+                "and which do depends on the batch; with batch_invariant use acceptance='match'",
+                param="speculative_config",
+            )
         if self.max_cpu_loras < self.max_loras:
             raise ConfigError(
                 f"max_cpu_loras={self.max_cpu_loras} is less than max_loras={self.max_loras}", param="max_cpu_loras"

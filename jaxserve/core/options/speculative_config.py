@@ -121,6 +121,12 @@ class SpeculativeConfig:
     def _check_acceptance(self) -> None:
         if self.acceptance not in ACCEPTANCE:
             raise option_error(PARAM, f"acceptance={self.acceptance!r} must be one of {', '.join(ACCEPTANCE)}")
+        if self.acceptance == "rejection" and self.learned in DRAWN:
+            raise option_error(
+                PARAM,
+                f"acceptance='rejection' needs drafts that are drawn, and method='auto' has n-grams, too, which are "
+                f"not: use method={self.learned!r}, or acceptance='match'",
+            )
         if self.acceptance == "rejection" and not set(self.methods) <= set(DRAWN):
             raise option_error(
                 PARAM,

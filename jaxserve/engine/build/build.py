@@ -14,7 +14,7 @@ from jaxserve.engine.build.grammars import Grammars
 from jaxserve.engine.build.memory_budget import limit_on
 from jaxserve.engine.build.memory_fallback import detect_shortage, with_room
 from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_draft, open_model
-from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
+from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, eos_ids, own_tokenizer
 from jaxserve.engine.build.packing.choose_packing import with_packing
 from jaxserve.engine.build.packing.packing_report import log_packing
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
@@ -84,8 +84,10 @@ def _load(
     config: EngineConfig, source: ModelSource, draft: DraftSource | None, mesh: Mesh, progress: Progress | None
 ) -> EngineParts:
     text = choose_text(config, source.checkpoint, source.folder)
-    if isinstance(draft, ModelSource):
-        check_same_tokens(text.tokenizer, choose_tokenizer(config, draft.checkpoint, draft.folder))
+    if isinstance(draft, ModelSource) and text.tokenizer is not None:
+        # The model's own where another is named, which may differ in tokens that are never used.
+        own = None if config.tokenizer is None else own_tokenizer(source.checkpoint, source.folder)
+        check_same_tokens(own or text.tokenizer, own_tokenizer(draft.checkpoint, draft.folder))
     shape = None if draft is None else draft.model
     spec = make_spec(config, source.model, mesh, limit_on(mesh), shape, source.packing)
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read

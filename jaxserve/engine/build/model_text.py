@@ -51,10 +51,19 @@ def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder
     return PlainTextTokenizer(tokenizer)
 
 
-def check_same_tokens(tokenizer: Tokenizer | None, draft: Tokenizer | None) -> None:
-    """Raises ConfigError unless each id stands for the same token in a model and its draft model, where both have a
+def own_tokenizer(checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
+    """The tokenizer of a model's own files, if they have one."""
+    if checkpoint is not None and checkpoint.spelling == "gguf":
+        return tokenizer_from_gguf(checkpoint.metadata)
+    if folder is None or not (folder / "tokenizer.json").is_file():
+        return None
+    return tokenizer_from_folder(folder)
+
+
+def check_same_tokens(tokenizer: Tokenizer, draft: Tokenizer | None) -> None:
+    """Raises ConfigError unless each id stands for the same token in a model and its draft model, where this has a
     tokenizer."""
-    if tokenizer is None or draft is None:
+    if draft is None:
         return
     own, other = tokenizer.token_bytes, draft.token_bytes
     different = next((i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), None)
@@ -69,7 +78,7 @@ def check_same_tokens(tokenizer: Tokenizer | None, draft: Tokenizer | None) -> N
 
 
 def _tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
-    own, named = _own(checkpoint, folder), named_folder(config)
+    own, named = own_tokenizer(checkpoint, folder), named_folder(config)
     if named is None:
         return own
     tokenizer = tokenizer_from_folder(named)
@@ -108,14 +117,6 @@ def named_folder(config: EngineConfig) -> Path | None:
     if not folder.is_dir():
         raise ConfigError(f"tokenizer={config.tokenizer!r}: no such folder or tokenizer.json", param="tokenizer")
     return folder
-
-
-def _own(checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
-    if checkpoint is not None and checkpoint.spelling == "gguf":
-        return tokenizer_from_gguf(checkpoint.metadata)
-    if folder is None or not (folder / "tokenizer.json").is_file():
-        return None
-    return tokenizer_from_folder(folder)
 
 
 def eos_ids(

@@ -9,7 +9,9 @@ from jaxserve.models.config.eagle_config import NUM_TAPS, EagleConfig
 from jaxserve.models.families import llama
 
 TAPS = "eagle_aux_hidden_state_layer_ids"
-NESTED = "eagle_config"  # where some files have the taps
+NESTED = "eagle_config"
+"""SpecForge's object, whose taps name the layers of the target whose outputs the draft reads: SGLang adds 1 to each. At
+the top level, where vLLM reads them, they name layers by their inputs, as `EagleConfig` does."""
 OWN_KEYS = (TAPS, NESTED, "draft_vocab_size", "target_hidden_size")
 
 
@@ -21,7 +23,9 @@ def from_hf(config: Mapping[str, Any]) -> EagleConfig:
     keys.require("num_hidden_layers", (1,), 1)
     if draft_vocab_size > vocab_size:
         raise ConfigError(f"config.json: draft_vocab_size={draft_vocab_size} is more than vocab_size={vocab_size}")
-    taps = _taps(config.get(TAPS, keys.take_mapping(NESTED).get(TAPS)))
+    taps, nested = _taps(keys.take(TAPS, None)), _taps(keys.take_mapping(NESTED).get(TAPS))
+    if taps is None and nested is not None:
+        taps = tuple(layer + 1 for layer in nested)
     of_layer = {name: value for name, value in config.items() if name not in OWN_KEYS}
     own = {"num_hidden_layers": 1, "tie_word_embeddings": False, "vocab_size": draft_vocab_size}
     return EagleConfig(llama.from_hf(of_layer | own), taps, vocab_size)

@@ -40,6 +40,10 @@ def test_rules_that_make_no_sense_are_refused():
         return str(caught.value)
 
     assert "needs drafts that are drawn, of method='draft_model' or 'layer_skip'" in error(acceptance="rejection")
+    of_both = {"method": "auto", "learned": "layer_skip", "skip_layers": [1], "acceptance": "rejection"}
+    assert "has n-grams, too, which are not: use method='layer_skip', or acceptance='match'" in error(**of_both)
+    medusa = of_both | {"learned": "medusa", "skip_layers": None, "model": "m"}
+    assert "those of 'auto' are accepted as often" in error(**medusa)
     assert "acceptance='x' must be one of match, rejection, typical" in error(acceptance="x")
     assert "typical_alpha is an option of acceptance='typical', not of 'match'" in error(typical_alpha=0.5)
     assert "typical_threshold=2 must be a number from 0 to 1" in error(acceptance="typical", typical_threshold=2)

@@ -1,5 +1,6 @@
 """Engines whose draft model has no KV, and models that cannot draft."""
 
+import shutil
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -10,7 +11,9 @@ from jaxserve import LLM
 from jaxserve.core.errors import ConfigError
 from jaxserve.engine.build.model_text import check_same_tokens
 from jaxserve.runner.drafts.draft_model import DraftModel
+from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.end_to_end.drafts.test_draft_model import LONG, drafting, texts
+from tests.jaxserve.text.small_vocab import byte_level
 from tests.support.drafting import counted
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, tiny_engine
@@ -42,6 +45,28 @@ def test_a_tokenizer_of_other_tokens_is_refused_with_the_first_that_differs():
     ):
         with pytest.raises(ConfigError, match=message):
             check_same_tokens(own, SimpleNamespace(token_bytes=other))
+
+
+def test_the_drafts_own_tokenizer_is_compared_whatever_the_options_of_the_models(tmp_path):
+    named, draft = tmp_path / "named", tmp_path / "draft"
+    named.mkdir()
+    tokenizer_from_gguf(byte_level()).backend.save(str(named / "tokenizer.json"))
+    shutil.copytree(checkpoint("llama3"), draft)
+    text = (named / "tokenizer.json").read_text()
+    (draft / "tokenizer.json").write_text(text.replace("<tool>", "<call>"))
+
+    def error(target, **options):
+        given = {"method": "draft_model", "model": str(draft), "num_speculative_tokens": 3}
+        with pytest.raises(ConfigError) as caught:
+            LLM(str(target), speculative_config=given, **SMALL | options)
+        return str(caught.value)
+
+    found = error(checkpoint("llama3"), tokenizer=str(named))
+    assert "the draft model's tokenizer is another: it has 264 tokens" in found
+    assert "b'<tool>' and b'<call>'" in found
+    (draft / "tokenizer.json").unlink()  # one without a tokenizer is not asked for one
+    found = error(checkpoint("mistral"), tokenizer=str(named), escape_special_tokens=True)
+    assert "all layers of the model have a window" in found
 
 
 def test_a_model_that_cannot_draft_is_refused():

@@ -15,6 +15,9 @@ from checkpoints.sources import resolve
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.engine.build.eagle_folder import open_eagle
 from jaxserve.models.eagle_layer import declare_eagle
+from jaxserve.models.families.named_shapes import SHAPES
+from jaxserve.models.model_settings import Settings
+from jaxserve.runner.drafts.eagle import Eagle
 
 pytestmark = pytest.mark.optimized  # 850 MB are placed on the device
 
@@ -65,14 +68,19 @@ def shapes(width: int, vocab_size: int) -> dict[str, tuple[int, ...]]:
     return matrices | {f"{name}.weight": (4096,) for name in norms} | {"d2t": (32_000,), "t2d": (vocab_size,)}
 
 
+def places(num_rows: int) -> tuple[int, int, int]:
+    """Rows of a matrix that are written: the others are holes of the file."""
+    return 0, num_rows // 2, num_rows - 1
+
+
 def write_draft(folder, config) -> dict[str, np.ndarray]:
-    """The first row of each tensor; the rows behind those of matrices are holes of the file."""
+    """The vectors, and of each matrix the rows at its `places`."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     rng, header, rows, end = np.random.default_rng(0), {}, {}, 0
     for name, shape in shapes(config["intermediate_size"], config["vocab_size"]).items():
-        row = rng.normal(size=shape[-1:]).astype(ml_dtypes.bfloat16)
-        kind, rows[name] = "BF16", row
+        kept = shape if len(shape) == 1 else (len(places(shape[0])), shape[1])
+        kind, rows[name] = "BF16", rng.normal(size=kept).astype(ml_dtypes.bfloat16)
         if name == "d2t":
             tokens = np.sort(rng.choice(config["vocab_size"], 32_000, replace=False))
             kind, rows[name] = "I64", (tokens - np.arange(32_000)).astype(np.int64)
@@ -85,9 +93,11 @@ def write_draft(folder, config) -> dict[str, np.ndarray]:
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         start = file.tell()
-        for name, row in rows.items():
-            file.seek(start + header[name]["data_offsets"][0])
-            file.write(row.tobytes())
+        for name, values in rows.items():
+            first, numbers = start + header[name]["data_offsets"][0], places(header[name]["shape"][0])
+            for number, row in zip(numbers, values, strict=True) if values.ndim == 2 else [(0, values)]:
+                file.seek(first + number * row.nbytes)
+                file.write(row.tobytes())
         file.truncate(start + end)
     return rows
 
@@ -100,16 +110,18 @@ def test_drafts_of_the_published_layouts_are_read(tmp_path, own):
         config = source.model
         found = source.params(mesh, declare_eagle(config, 4096, mesh, jnp.dtype(jnp.bfloat16)), seed=0)
     assert config.vocab_size == own["vocab_size"]
-    assert config.tap_layers == ((1, 17, 32) if own is QWEN else None)
+    target = Settings(SHAPES["qwen3-8b" if own is QWEN else "llama-3.1-8b"], mesh, jnp.dtype(jnp.bfloat16), 16)
+    assert Eagle.of(target, config).tap_layers == ((2, 18, 33) if own is QWEN else (2, 16, 29))
     (layer,) = found["layers"].values()
-    (qkv,), (gate_up,) = layer["qkv"], layer["gate_up"]
+    qkv, gate_up = np.asarray(layer["qkv"][0]), layer["gate_up"][0]
     assert qkv.shape == (8, (GROUP + 2) * HEAD_DIM, 2 * 4096)
+    q, k, v = np.split(qkv, [GROUP * HEAD_DIM, (GROUP + 1) * HEAD_DIM], axis=1)
     read = {
         "fc.weight": found["fuse"],
         "lm_head.weight": found["lm_head"],
-        "midlayer.self_attn.q_proj.weight": qkv[0],
-        "midlayer.self_attn.k_proj.weight": qkv[0, GROUP * HEAD_DIM :],
-        "midlayer.self_attn.v_proj.weight": qkv[0, (GROUP + 1) * HEAD_DIM :],
+        "midlayer.self_attn.q_proj.weight": q,
+        "midlayer.self_attn.k_proj.weight": k,
+        "midlayer.self_attn.v_proj.weight": v,
         "midlayer.self_attn.o_proj.weight": layer["o"][0],
         "midlayer.mlp.gate_proj.weight": gate_up[0],
         "midlayer.mlp.up_proj.weight": gate_up[1],
@@ -120,9 +132,12 @@ def test_drafts_of_the_published_layouts_are_read(tmp_path, own):
         "midlayer.post_attention_layernorm.weight": layer["mlp_norm"][0],
     }
     assert read.keys() == rows.keys() - {"d2t", "t2d"}
+    expected = shapes(own["intermediate_size"], own["vocab_size"])
     for name, leaf in read.items():
-        values = np.asarray(leaf, ml_dtypes.bfloat16).reshape(-1)
-        np.testing.assert_array_equal(values[: len(rows[name])], rows[name], err_msg=name)
+        values = np.asarray(leaf)
+        if rows[name].ndim == 2:
+            values = values.reshape(-1, values.shape[-1])[list(places(expected[name][0]))]
+        np.testing.assert_array_equal(values, rows[name], err_msg=name)
     tokens = np.asarray(found["tokens"])
     np.testing.assert_array_equal(tokens[:32_000], np.arange(32_000) + rows["d2t"])
     assert rows["t2d"][tokens[:32_000]].all()

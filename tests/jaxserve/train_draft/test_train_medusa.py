@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve import pure
+from jaxserve import LLM, pure
 from jaxserve.core.errors import ConfigError
 from jaxserve.train_draft.learned_positions import learned_positions
 from jaxserve.train_draft.learned_vocabulary import frequent_tokens
@@ -41,10 +41,10 @@ def ignore(done, total):
     pass
 
 
-def train(model, folder, plan=PLAN, progress=ignore):
+def train(model, folder, plan=PLAN, progress=ignore, vocab_size=None):
     texts = counting_texts()
     hidden = hidden_states(*model, texts, ignore)
-    return train_medusa(*model, texts, hidden, model[0].config.vocab_size, plan, folder, progress)
+    return train_medusa(*model, texts, hidden, vocab_size or model[0].config.vocab_size, plan, folder, progress)
 
 
 def test_heads_learn_what_can_be_known(model, tmp_path):
@@ -117,6 +117,8 @@ def test_an_interrupted_run_ends_like_another(model, tmp_path):
     np.testing.assert_allclose(again.weights["block"], whole.weights["block"], atol=1e-5)
     with pytest.raises(ConfigError, match="has a training that was interrupted"):
         train(model, tmp_path / "two", replace(plan, depth=3))
+    with pytest.raises(ConfigError, match=r"'method': 'medusa', .* instead of .*'draft_vocab_size': 64"):
+        train(model, tmp_path / "two", plan, vocab_size=64)
 
 
 def test_texts_are_generated_once(tmp_path):
@@ -135,6 +137,10 @@ def test_texts_are_generated_once(tmp_path):
     assert not prompted.is_generated[:, :3].any()
     with pytest.raises(ConfigError, match=r'"text_len": 24.* instead of .*"text_len": 32.*: delete it'):
         own_texts(llm, tmp_path, None, **sizes | {"text_len": 32}, progress=lambda done: None)
+    for name in ("revision", "tokenizer"):
+        other = LLM.from_parts(replace(llm.config, **{name: "other"}), llm.parts)
+        with pytest.raises(ConfigError, match=f'"{name}": null.* instead of .*"{name}": "other"'):
+            own_texts(other, tmp_path, None, **sizes, progress=lambda done: None)
     (tmp_path / FILE).write_bytes(b"no archive")
     with pytest.raises(ConfigError, match="cannot be read"):
         own_texts(llm, tmp_path, None, **sizes, progress=lambda done: None)
