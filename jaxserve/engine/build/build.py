@@ -172,6 +172,7 @@ def assemble(
         max_model_len=sizes.max_model_len,
         has_kv_policy=config.streaming is not None,
         has_drafts=config.speculation is not None,
+        has_late_drafts=programs.num_draft_masks > 0,
         max_logprobs=programs.settings.max_logprobs,
         max_edits=MAX_EDITS,
         seed=config.seed,
