@@ -74,7 +74,8 @@ class SamplingParams:
     bad_words: none of these is generated. skip_reading_prefix_cache: compute the whole prompt, even if it is cached;
     None is False.
     structured_outputs: the form that the text must have: a `StructuredOutputsParams`, or a mapping of its fields.
-    kv_policy, speculation: False: without the engine's KV policy, and without drafts; None: as the engine.
+    kv_policy, speculation: False: without the engine's KV policy, and without drafts; None: as the engine; True:
+    refused where the request cannot have them.
     """
 
     n: int = 1

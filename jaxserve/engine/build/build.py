@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.adapter_reading import make_adapter_store, max_adapter_pages
+from jaxserve.engine.build.draft_context import warn_of_short_context
 from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.grammars import Grammars
@@ -90,6 +91,7 @@ def _load(
         check_same_tokens(own or text.tokenizer, own_tokenizer(draft.checkpoint, draft.folder))
     shape = None if draft is None else draft.model
     spec = make_spec(config, source.model, mesh, limit_on(mesh), shape, source.packing)
+    warn_of_short_context(shape, spec.sizes.max_model_len)
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read
     programs = spec.programs
     params = place(source.params(mesh, programs.param_specs, config.seed, progress), programs.params)
@@ -170,6 +172,7 @@ def assemble(
         max_model_len=sizes.max_model_len,
         has_kv_policy=config.streaming is not None,
         has_drafts=config.speculation is not None,
+        has_late_drafts=programs.num_draft_masks > 0,
         max_logprobs=programs.settings.max_logprobs,
         max_edits=MAX_EDITS,
         seed=config.seed,

@@ -15,6 +15,7 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.options.structured_outputs import PARAM, StructuredOutputsParams
 from jaxserve.core.request import Request
+from jaxserve.engine.inputs.draft_check import check_drafts
 from jaxserve.engine.inputs.per_prompt import name_of, named
 from jaxserve.engine.inputs.prompt import Prompt, token_ids
 from jaxserve.engine.inputs.request_adapters import Adapters
@@ -28,12 +29,12 @@ BadWords = tuple[tuple[int, ...], ...]
 class InputProcessor:
     """Makes requests for one engine and checks all of their fields; the scheduler checks none of them again.
 
-    has_kv_policy, has_drafts: of the engine; a request may do without. scheduling_fields: the fields of
-    `SchedulingOptions` that the engine's scheduling policy reads; the others must have their defaults, time limits
-    excepted. check_grammar: raises `RequestError` for a form of the output that cannot be kept to; it may block for
-    seconds, so servers make requests with a form in a thread; None: no form is kept to. adapters: those that requests
-    may name. clock: the engine's, in seconds. num_arrived: requests that were numbered so far; seeds of requests
-    without one follow from `seed` and this number.
+    has_kv_policy, has_drafts: of the engine; a request may do without. has_late_drafts: rows with a grammar may draft,
+    too. scheduling_fields: the fields of `SchedulingOptions` that the engine's scheduling policy reads; the others must
+    have their defaults, time limits excepted. check_grammar: raises `RequestError` for a form of the output that cannot
+    be kept to; it may block for seconds, so servers make requests with a form in a thread; None: no form is kept to.
+    adapters: those that requests may name. clock: the engine's, in seconds. num_arrived: requests that were numbered so
+    far; seeds of requests without one follow from `seed` and this number.
 
     A request is made in any thread, without a number. Requests are numbered in the order of their admission, so a
     refused request leaves no trace in the seeds of others.
@@ -48,6 +49,7 @@ class InputProcessor:
     seed: int
     has_kv_policy: bool = False
     has_drafts: bool = False
+    has_late_drafts: bool = False
     scheduling_fields: tuple[str, ...] = ()
     check_grammar: Callable[[StructuredOutputsParams], None] | None = None
     adapters: Adapters = field(default_factory=Adapters)
@@ -143,7 +145,7 @@ class InputProcessor:
         bad_words = self._bad_words(params)
         self._check_edits(params, bad_words)
         self._check_scheduling(scheduling)
-        return Request(
+        request = Request(
             request_id="",
             prompt_token_ids=prompt_ids,
             params=params,
@@ -158,6 +160,9 @@ class InputProcessor:
             has_kv_policy=has_kv_policy,
             may_draft=may_draft,
         )
+        if params.speculation:
+            check_drafts(request, has_late_drafts=self.has_late_drafts)
+        return request
 
     @staticmethod
     def _uses(name: str, asked: bool | None, is_there: bool, option: str) -> bool:

@@ -19,6 +19,7 @@ from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.programs.slot_programs import set_masks
 from pallas_kernels.qtensor import SCHEMES
 from tests.end_to_end.packed.packed_weights import decoded, greedy_texts, is_packed, naive
+from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL, flags_of
 
@@ -70,7 +71,10 @@ def test_tokens_are_those_of_a_naive_loop(folder, options):
 
 def test_speculation_changes_no_token(folder, llm):
     options = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}, "batch_invariant": True}
-    assert greedy_texts(LLM(str(folder), **OPTIONS, **options), FAMILY) == greedy_texts(llm, FAMILY)
+    drafting = always(LLM(str(folder), **OPTIONS, **options))
+    with counted(drafting) as seen:
+        assert greedy_texts(drafting, FAMILY) == greedy_texts(llm, FAMILY)
+    assert np.sum(seen, axis=0)[1] > 0, "drafts are accepted"
 
 
 def test_the_device_has_what_the_file_has(folder, llm):

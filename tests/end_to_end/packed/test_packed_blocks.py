@@ -22,6 +22,7 @@ from pallas_kernels.block_forms.half_bits import without_half_bits
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import gguf_builder as build
 from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
+from tests.support.drafting import always, counted
 
 D, F, HEADS, KV_HEADS, H, VOCAB = 256, 512, 4, 2, 64, 384
 SHAPES = {
@@ -88,7 +89,11 @@ def model(tmp_path_factory):
 
 def texts(path, quantization, **options):
     llm = LLM(str(path), quantization=quantization, **OPTIONS, **options)
-    return [output.outputs[0].token_ids for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)], llm
+    return answers(llm), llm
+
+
+def answers(llm):
+    return [output.outputs[0].token_ids for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)]
 
 
 @pytest.fixture(scope="module")
@@ -110,17 +115,20 @@ def test_the_device_has_the_bytes_of_the_file(model):
     assert kinds == {(BlockTensor, BlockTensor), (RowParts, BlockTensor)}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_chunk_tokens": 7, "speculative_config": {"method": "ngram", "num_speculative_tokens": 3}},
-        {"tensor_parallel_size": 2, "num_pages": 9, "page_size": 8, "batch_invariant": True},
-    ],
-)
-def test_tokens_are_those_of_the_decoded_weights(model, plain, options):
+def test_tokens_are_those_of_the_decoded_weights(model, plain):
+    options = {"tensor_parallel_size": 2, "num_pages": 9, "page_size": 8, "batch_invariant": True}
     found, llm = texts(model[0], "packed", **options)
     assert found == plain[0]
     assert llm.parts.runner.settings.model.packing.name == "Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0"
+
+
+def test_drafts_change_no_token(model, plain):
+    drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1}
+    options = OPTIONS | {"max_chunk_tokens": 7, "speculative_config": drafts}
+    llm = always(LLM(str(model[0]), quantization="packed", **options))
+    with counted(llm) as seen:
+        assert answers(llm) == plain[0]
+    assert np.sum(seen, axis=0)[1] > 0, "drafts are accepted"
 
 
 def test_what_the_blocks_do_not_fit_is_dense(tmp_path):

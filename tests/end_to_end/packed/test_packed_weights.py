@@ -10,6 +10,7 @@ from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.hardware.mesh import device_bytes
 from pallas_kernels.qtensor import SCHEMES
 from tests.end_to_end.packed.packed_weights import GREEDY, decoded, greedy_texts, is_packed, naive, naive_model
+from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, tiny_engine
 
@@ -31,7 +32,10 @@ def test_tokens_are_those_of_a_naive_loop(family, scheme, options):
 def test_speculation_and_invariance_change_no_token():
     plain = greedy_texts(tiny_engine("llama3", quantization="w8a8"), "llama3")
     options = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}, "batch_invariant": True}
-    assert greedy_texts(LLM(str(checkpoint("llama3")), quantization="w8a8", **SMALL, **options), "llama3") == plain
+    llm = always(LLM(str(checkpoint("llama3")), quantization="w8a8", **SMALL, **options))
+    with counted(llm) as seen:
+        assert greedy_texts(llm, "llama3") == plain
+    assert np.sum(seen, axis=0)[1] > 0, "drafts are accepted"
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
