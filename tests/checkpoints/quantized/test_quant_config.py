@@ -35,6 +35,12 @@ REFUSED = {
     "gptq, a list of forms": ({"quant_method": "gptq", "bits": 4, "checkpoint_format": ["gptq"]}, "['gptq']"),
     "gptq, mixed": ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:a": {"bits": 8}}}, "of different bits"),
     "gptq, a list of rules": ({"quant_method": "gptq", "bits": 5, "dynamic": [1]}, "GPTQ weights of 5 bits"),
+    "gptq, a group of text": (
+        {"quant_method": "gptq", "bits": 4, "group_size": "64"},
+        "group_size must be a number of",
+    ),
+    "awq, no group": ({"quant_method": "awq", "bits": 4, "group_size": 0}, "group_size must be a number"),
+    "integers, no group": (groups({"num_bits": 4, "strategy": "group"}), "must have a group_size"),
     "awq, three bits": ({"quant_method": "awq", "bits": 3}, "AWQ weights of 3 bits"),
     "awq, other form": ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "the AWQ version 'gemv'"),
     "bitsandbytes": ({"quant_method": "bitsandbytes"}, "without load_in_4bit or load_in_8bit"),

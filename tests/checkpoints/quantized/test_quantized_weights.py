@@ -39,12 +39,17 @@ GROUPS = RANDOM.permutation(np.arange(SHAPE[1]) // GROUP)
 CASES = {
     **{f"gptq, {bits} bits, {form}": gptq(bits, form) for bits in (2, 3, 4, 8) for form in ("gptq", "gptq_v2")},
     "gptq, inputs in any order": gptq(4, "gptq", GROUPS),
+    "gptq, a last group of fewer inputs": gptq(4, "gptq", shape=(32, 192), group_len=128),
     "awq": awq(),
+    "awq, a last group of fewer inputs": awq(shape=(32, 192), group_len=128),
     "packed integers": compressed_ints(4, is_packed=True, is_symmetric=True, num_groups=NUM_GROUPS),
     "packed integers, zero points": compressed_ints(4, is_packed=True, is_symmetric=False, num_groups=NUM_GROUPS),
     "packed integers of 8 bits": compressed_ints(8, is_packed=True, is_symmetric=True, num_groups=1),
     "packed integers, inputs in any order": compressed_ints(
         4, is_packed=True, is_symmetric=True, num_groups=NUM_GROUPS, group=GROUPS
+    ),
+    "packed integers, a last group of fewer inputs": compressed_ints(
+        4, is_packed=True, is_symmetric=False, num_groups=2, shape=(32, 192), group_len=128
     ),
     "integers": compressed_ints(8, is_packed=False, is_symmetric=True, num_groups=1),
     "integers, zero points": compressed_ints(8, is_packed=False, is_symmetric=False, num_groups=1),
@@ -91,7 +96,9 @@ def test_rows_of_any_range_are_decoded(name, tmp_path):
 MODELS = {
     "gptq": lambda shape: gptq(4, "gptq", shape=shape),
     "awq": awq,
-    "packed integers": lambda shape: compressed_ints(4, is_packed=True, is_symmetric=False, num_groups=2, shape=shape),
+    "packed integers": lambda shape: compressed_ints(
+        4, is_packed=True, is_symmetric=False, num_groups=shape[1] // GROUP, shape=shape
+    ),
     "nvfp4": lambda shape: fp4("nvfp4", shape),
     "nf4": lambda shape: nf4(is_nested=True, shape=shape),
 }
@@ -154,6 +161,38 @@ def test_words_that_tools_write(tmp_path):
     }
     with open_folder(tmp_path, {"quant_method": "awq", "bits": 4}, tensors) as checkpoint:
         assert checkpoint.file.read_rows("a.weight", 0, 8)[:, 0].tolist() == list(range(8))
+
+
+SIZES = {"gptq": "gptq, 4 bits, gptq", "awq": "awq", "compressed-tensors": "packed integers"}
+
+
+@pytest.mark.parametrize("method", SIZES)
+@pytest.mark.parametrize("size", [32, -1])
+def test_groups_of_another_size_than_the_configured_are_refused(method, size, tmp_path):
+    config, tensors, _ = CASES[SIZES[method]]
+    weights = {"type": "int", "num_bits": 4, "strategy": "group", "group_size": size}
+    config = config | {"group_size": size, "config_groups": {"a": {"weights": weights}}}
+    with pytest.raises(CheckpointError, match=f"4 groups for 64 inputs, but group_size is {size}"):
+        open_folder(tmp_path, config, tensors)
+
+
+OTHER = {"gptq": {"dynamic": {"+:a": {"group_size": 16}}}, "awq": {"q_group_size": 16}}
+
+
+@pytest.mark.parametrize("method", OTHER)
+def test_a_size_is_also_read_elsewhere(method, tmp_path):
+    config, tensors, expected = CASES[SIZES[method]]
+    with open_folder(tmp_path, config | {"group_size": 32} | OTHER[method], tensors) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.file.read_rows("a.weight", 0, SHAPE[0]), expected)
+
+
+def test_integers_of_two_group_sizes_are_told_apart_by_their_scales(tmp_path):
+    config, tensors, expected = CASES["packed integers"]
+    (first,) = config["config_groups"].values()
+    by_row = {"weights": {"type": "int", "num_bits": 4, "strategy": "channel"}}
+    config = config | {"config_groups": {"a": first, "b": by_row}}
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.file.read_rows("a.weight", 0, SHAPE[0]), expected)
 
 
 def changes(tensors):
@@ -229,7 +268,7 @@ def test_states_that_do_not_fit_are_refused(name, tmp_path):
         open_folder(tmp_path, config, tensors | state)
 
 
-UNKEPT = ("nvfp4", "mxfp4", "over rows", "bitsandbytes", "cut off")
+UNKEPT = ("nvfp4", "mxfp4", "over rows", "bitsandbytes", "cut off", "fewer inputs")
 GROUPED = [name for name in CASES if not any(part in name for part in UNKEPT)]
 
 
