@@ -6,7 +6,7 @@ from typing import Any
 
 from checkpoints.formats.bounded_json import read_object
 from checkpoints.quantized.awq import AwqScheme
-from checkpoints.quantized.bitsandbytes import BitsAndBytesScheme
+from checkpoints.quantized.bitsandbytes import STORAGE, BitsAndBytesScheme
 from checkpoints.quantized.compressed_config import read_compressed
 from checkpoints.quantized.config_values import Where, group_sizes_of, object_of, sizes_of
 from checkpoints.quantized.fp8 import Fp8Scheme
@@ -84,7 +84,10 @@ def _awq(values: Mapping[str, Any], where: Where) -> Scheme:
 
 def _bitsandbytes(values: Mapping[str, Any], where: Where) -> Scheme:
     if values.get("load_in_4bit"):
-        return BitsAndBytesScheme(4)
+        storage = values.get("bnb_4bit_quant_storage") or "uint8"
+        if not isinstance(storage, str) or storage not in STORAGE:
+            raise where.unsupported(f"the bnb_4bit_quant_storage {storage!r}")
+        return BitsAndBytesScheme(4, STORAGE[storage])
     if values.get("load_in_8bit"):
         return BitsAndBytesScheme(8)
     raise where.unsupported("bitsandbytes without load_in_4bit or load_in_8bit")

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from pallas_kernels.block_forms.block_form import BlockForm
 
 _OF_LAYER = re.compile(r"\.[0-9]+\.")
-# Scales of activations and of the KV cache, which are not quantized here.
-_UNUSED = (".input_scale", ".input_scale_ub", ".input_global_scale", ".activation_scale", ".output_scale")
+# Scales and zero points of activations and of the KV cache, which are not quantized here.
+_UNUSED = (
+    ".input_scale",
+    ".input_scale_ub",
+    ".input_global_scale",
+    ".input_zero_point",
+    ".activation_scale",
+    ".output_scale",
+    ".output_zero_point",
+)
 _UNUSED_KV = (".k_scale", ".v_scale", ".q_scale", ".kv_scale")
 
 

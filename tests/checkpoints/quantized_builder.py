@@ -116,10 +116,11 @@ def fp4(kind, shape=SHAPE):
     return compressed({"type": "float", "num_bits": 4, "strategy": "group"}, tensors, expected)
 
 
-def nf4(*, is_nested, block=64, shape=SHAPE, nested=8):
+def nf4(*, is_nested, block=64, shape=SHAPE, nested=8, storage="uint8"):
     codes = RANDOM.integers(0, 16, shape[0] * shape[1]).astype(np.uint8)
     num_blocks, state = -(-codes.size // block), {"shape": [*shape], "blocksize": block, "quant_type": "nf4"}
-    tensors = {"a.weight": (codes[0::2] << 4 | codes[1::2]).astype(np.uint8)[:, None], "a.weight.quant_map": NF4}
+    tensors = {"a.weight": (codes[0::2] << 4 | codes[1::2]).astype(np.uint8).view(storage)[:, None]}
+    tensors["a.weight.quant_map"] = NF4
     if is_nested:
         factor_codes = RANDOM.integers(0, 256, num_blocks).astype(np.uint8)
         table = np.linspace(-1, 1, 256).astype(np.float32)
@@ -135,7 +136,8 @@ def nf4(*, is_nested, block=64, shape=SHAPE, nested=8):
         factors = tensors["a.weight.absmax"] = RANDOM.uniform(1, 2, num_blocks).astype(np.float32)
     tensors["a.weight.quant_state.bitsandbytes__nf4"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
     expected = (NF4[codes] * factors[np.arange(codes.size) // block]).reshape(shape)
-    return {"quant_method": "bitsandbytes", "load_in_4bit": True}, tensors, expected
+    config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_storage": storage}
+    return config, tensors, expected
 
 
 def eight_bits(shape=SHAPE):

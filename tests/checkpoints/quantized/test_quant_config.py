@@ -44,6 +44,10 @@ REFUSED = {
     "awq, three bits": ({"quant_method": "awq", "bits": 3}, "AWQ weights of 3 bits"),
     "awq, other form": ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "the AWQ version 'gemv'"),
     "bitsandbytes": ({"quant_method": "bitsandbytes"}, "without load_in_4bit or load_in_8bit"),
+    "stored as text": (
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_storage": "str"},
+        "the bnb_4bit_quant_storage 'str'",
+    ),
     "strategy": (compressed("group", group_size=32), "the strategy 'group' of FP8"),
     "strategy of integers": (compressed("block", type="int"), "the strategy 'block' of integers"),
     "bits": (compressed("channel", num_bits=6), "the type 'float' of 6 bits"),

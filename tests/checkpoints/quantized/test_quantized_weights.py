@@ -58,6 +58,8 @@ CASES = {
     "nvfp4": fp4("nvfp4"),
     "mxfp4": fp4("mxfp4"),
     "nf4": nf4(is_nested=False),
+    "nf4, stored as float32": nf4(is_nested=False, block=32, shape=(32, 36), storage="float32"),
+    "nf4, stored as bfloat16": nf4(is_nested=False, storage="bfloat16"),
     "nf4, double quantization": nf4(is_nested=True),
     "nf4, two factors of factors in a row": nf4(is_nested=True, block=32, shape=(32, 384)),
     "nf4, blocks over rows": nf4(is_nested=True, block=96),
@@ -219,6 +221,14 @@ def opened(folder, config, tensors):
 OPTIONAL = ("g_idx", "weight_shape", "weight_format", "zero_point", "global_scale")
 
 
+def test_scales_and_zero_points_of_activations_are_left_out(tmp_path):
+    config, tensors, _ = CASES["integers"]
+    unused = {"a.input_scale": np.ones(1, np.float32), "a.input_zero_point": np.zeros(1, np.int8)}
+    found, refusal = opened(tmp_path, config, tensors | unused)
+    assert refusal is None
+    assert set(found) == {"a.weight", "norm.weight"}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_tensors_that_do_not_fit_are_refused(name, tmp_path):
     """Or the weight is not taken for a quantized one, whose tensors then are none of the model's."""
@@ -268,7 +278,7 @@ def test_states_that_do_not_fit_are_refused(name, tmp_path):
         open_folder(tmp_path, config, tensors | state)
 
 
-UNKEPT = ("nvfp4", "mxfp4", "over rows", "bitsandbytes", "cut off", "fewer inputs")
+UNKEPT = ("nvfp4", "mxfp4", "over rows", "bitsandbytes", "cut off", "fewer inputs", "as float32")
 GROUPED = [name for name in CASES if not any(part in name for part in UNKEPT)]
 
 
