@@ -24,7 +24,6 @@ from checkpoints.quantized.quantized_weight import (
     num_groups_of,
     part,
     weight_info,
-    whole_tensor,
 )
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class AwqWeight:
         codes, zeros = (
             _in_order(file.read_columns(info.name, first, last))[:, rest] for info in (self.codes, self.zeros)
         )
-        return GroupCodes(codes.T, whole_tensor(file, self.scales)[:, start:stop].T, zeros.T)
+        return GroupCodes(codes.T, file.read_columns(self.scales.name, start, stop).T, zeros.T)
 
 
 def _in_order(words: np.ndarray) -> np.ndarray:

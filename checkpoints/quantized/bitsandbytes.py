@@ -36,6 +36,7 @@ STORAGE = {"uint8": "U8", "int8": "I8", "float16": "F16", "bfloat16": "BF16", "f
 """Types of safetensors for the values of bnb_4bit_quant_storage."""
 _MAX_STATE_BYTES = 10_000
 _MAX_SIZE = 2**31
+_MIN_BLOCK = 32  # the least that bitsandbytes writes; of smaller blocks the factors would be as large as the weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class FourBitWeight:
         first, last = start * num_groups, stop * num_groups
         fields["scales"] = self._factors(file, first, last)
         if self.nested is not None:
-            fields["scale_codes"] = whole_tensor(file, self.factors)[first:last]
+            fields["scale_codes"] = file.read_columns(self.factors.name, first, last).reshape(-1)
             runs = np.arange(first, last, self._outer_len) // self.state.nested_len
             fields["outer_scales"] = whole_tensor(file, self.nested[1])[runs]
             fields["scale_offsets"] = np.full(stop - start, self.state.offset)
@@ -144,7 +145,7 @@ class FourBitWeight:
 
     def _factors(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """Of blocks `[start, stop)`."""
-        found = whole_tensor(file, self.factors)[start:stop]
+        found = file.read_columns(self.factors.name, start, stop).reshape(-1)
         if self.nested is None:
             return found
         values, factors = (whole_tensor(file, info) for info in self.nested)
@@ -174,6 +175,8 @@ class QuantState:
                 pass
             case _:
                 raise Misfit(f"{info.name} must have a shape of two sizes and a blocksize")
+        if block < _MIN_BLOCK:
+            raise Misfit(f"{info.name} has the blocksize {block}; it must be at least {_MIN_BLOCK}")
         nested: Any = state.get("nested_blocksize", 0)
         offset: Any = state.get("nested_offset", 0.0)
         if type(nested) is not int or not 0 <= nested < _MAX_SIZE or not isinstance(offset, int | float):

@@ -104,7 +104,7 @@ class GptqWeight:
         zeros = unpacked(whole_tensor(file, self.zeros), bits, axis=1)[:, start:stop]
         if self.scheme.has_zeros_less_one:
             zeros = (zeros + np.uint8(1)) & np.uint8(2**bits - 1)
-        return GroupCodes(codes.T, whole_tensor(file, self.scales)[:, start:stop].T, zeros.T)
+        return GroupCodes(codes.T, file.read_columns(self.scales.name, start, stop).T, zeros.T)
 
     def _group_of(self, file: ColumnFile, num_groups: int) -> np.ndarray:
         """Of each input."""

@@ -270,6 +270,12 @@ STATES = {
 }
 
 
+def test_a_small_block_is_named(tmp_path):
+    config, tensors, _ = nf4(is_nested=False, block=16)
+    with pytest.raises(CheckpointError, match="blocksize 16; it must be at least 32"):
+        open_folder(tmp_path, config, tensors)
+
+
 @pytest.mark.parametrize("name", STATES)
 def test_states_that_do_not_fit_are_refused(name, tmp_path):
     config, tensors, _ = CASES["nf4"]
@@ -297,6 +303,16 @@ def test_fields_of_devices_stand_for_the_same_values(name, tmp_path):
             order = checkpoint.file.order_of("a.weight")
             assert (order is None) == ("any order" not in name)
             np.testing.assert_array_equal(found, expected[start:stop] if order is None else expected[start:stop, order])
+
+
+def test_the_order_is_found_once_for_all_pieces(tmp_path, monkeypatch):
+    config, tensors, _ = CASES["gptq, inputs in any order"]
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        order = checkpoint.file.order_of("a.weight")
+        checkpoint.file.form_of("a.weight")
+        monkeypatch.setattr("checkpoints.quantized.gptq.order_of", lambda *_: pytest.fail("sorted again"))
+        checkpoint.file.read_fields("a.weight", 0, 8)
+        assert checkpoint.file.order_of("a.weight") is order
 
 
 def test_groups_of_different_numbers_of_inputs_have_no_form(tmp_path):
