@@ -1,5 +1,8 @@
 """Host: `open_header`: opens a Hugging Face hub model from its headers alone, to describe it without its weights."""
 
+import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,36 +10,75 @@ import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.fetch.hf_hub_header import fetch_header
+from checkpoints.formats.safetensors import DTYPES
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.open_checkpoint import Checkpoint
 from checkpoints.quantized.config_file import read_config_and_scheme
 from checkpoints.quantized.quantized_file import decoded
 
+# Parts of quantized weights that decide their shapes and their forms on devices: groups of inputs, scales of blocks,
+# and what bitsandbytes says of 4 bits.
+_DESCRIBING = re.compile(r"(g_idx|_scale|_scale_inv|\.(nested_)?quant_map|\.quant_state\.bitsandbytes__\w+)$")
+_MAX_BYTES = 2**20  # of such a part; the scales of 53248 x 16384 weights in blocks of 128 x 128 have 212,992
+_INDEX = re.compile(r"\.[0-9]+\.")
+_Kind = tuple[str, tuple[int, ...], str]
+
 
 class HeaderFile:
-    """A `TensorFile` of declared tensors whose values were not fetched."""
+    """A `ColumnFile` of declared tensors whose values were not fetched, but for small ones that describe weights.
 
-    def __init__(self, tensors: dict[str, TensorInfo]) -> None:
+    Of tensors that differ only in the layer's index those of the first layer are fetched, and stand for the others: a
+    few dozen requests describe a model. fetch: gives the bytes of a tensor, by its name.
+    """
+
+    def __init__(self, tensors: dict[str, TensorInfo], fetch: Callable[[str], bytes]) -> None:
         self.tensors = tensors
         self.metadata: dict[str, Any] = {}
+        self._fetch = fetch
+        self._found: dict[str, np.ndarray] = {}
+        self._first: dict[_Kind, str] = {}
+        # The same layer for all kinds: queries and keys of different layers have inputs in different orders.
+        for name in sorted(tensors, key=lambda name: (len(name), name)):
+            self._first.setdefault(_kind(tensors[name]), name)
 
     def read_columns(self, name: str, start: int, stop: int) -> np.ndarray:
-        return self.read_rows(name, start, stop)
+        raise _not_fetched(name)
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        raise CheckpointError(f"tensor {name!r} has no values here: only its header was fetched")
+        info = self.tensors[name]
+        if not _DESCRIBING.search(name) or info.nbytes > _MAX_BYTES or info.dtype not in DTYPES:
+            raise _not_fetched(name)
+        first = self._first[_kind(info)]
+        if first not in self._found:
+            self._found[first] = _values(self.tensors[first], self._fetch)
+        return self._found[first][start:stop].copy()
 
     def close(self) -> None: ...
 
 
+def _kind(info: TensorInfo) -> _Kind:
+    return _INDEX.sub(".*.", info.name), info.shape, info.dtype
+
+
+def _values(info: TensorInfo, fetch: Callable[[str], bytes]) -> np.ndarray:
+    dtype = DTYPES[info.dtype]
+    if info.nbytes != math.prod(info.shape) * dtype.itemsize:
+        raise CheckpointError(f"tensor {info.name!r} of shape {list(info.shape)} cannot have {info.nbytes} bytes")
+    return np.frombuffer(fetch(info.name), dtype).reshape(info.num_rows, info.row_len)
+
+
+def _not_fetched(name: str) -> CheckpointError:
+    return CheckpointError(f"tensor {name!r} has no values here: only its header was fetched")
+
+
 def open_header(repo: str, cache_dir: Path | None, revision: str | None, token: str | None) -> Checkpoint | None:
-    """The checkpoint without its tensors' values; None where `fetch_header` returns None."""
+    """The checkpoint without its weights' values; None where `fetch_header` returns None."""
     found = fetch_header(repo, cache_dir, revision, token)
     if found is None:
         return None
-    folder, tensors = found
+    folder = found.folder
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"the model {repo!r} has no config.json")
     config, scheme = read_config_and_scheme(folder)
-    weights = folder / "model.safetensors"
-    return Checkpoint("hf", folder, weights, config, decoded(HeaderFile(tensors), scheme, repo))
+    file = HeaderFile(found.tensors, found.read)
+    return Checkpoint("hf", folder, folder / "model.safetensors", config, decoded(file, scheme, repo))

@@ -4,7 +4,7 @@
     qzeros   int32 [groups, out / 8]    zero points, packed alike
     scales   [groups, out]
 
-    w[o, i] = scales[g, o] · (code[i, o] - zero[g, o])        g = i // (in / groups)
+    w[o, i] = scales[g, o] · (code[i, o] - zero[g, o])        g = i // group_size
 
 The outputs of a word stand in the order 0 2 4 6 1 3 5 7, from the lowest bits on.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes, in_order
+from checkpoints.quantized.group_codes import SCALES, GroupCodes, group_len_of, in_order
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -24,7 +24,6 @@ from checkpoints.quantized.quantized_weight import (
     num_groups_of,
     part,
     weight_info,
-    whole_tensor,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +37,9 @@ _PLACE = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # in a word, of each output
 
 @dataclass(frozen=True, slots=True)
 class AwqScheme:
-    """Codes of 4 bits."""
+    """Codes of 4 bits. group_sizes: see `group_len_of`."""
+
+    group_sizes: frozenset[int]
 
     def has_codes(self, info: TensorInfo) -> bool:
         """See `Scheme`."""
@@ -53,33 +54,34 @@ class AwqScheme:
         num_groups = num_groups_of(file.tensors, f"{module}.scales")
         scales = part(file.tensors, f"{module}.scales", FLOATS, [(num_groups, num_words * _PER_WORD)], name)
         zeros = part(file.tensors, f"{module}.qzeros", ["I32"], [(num_groups, num_words)], name)
-        if num_in % num_groups:
-            raise Misfit(f"{scales.name} has {num_groups} groups, which do not divide {num_in} inputs")
+        group_len = group_len_of(scales, num_groups, num_in, self.group_sizes)
         parts = codes, zeros, scales
         info = weight_info(f"{module}.weight", (num_words * _PER_WORD, num_in), f"AWQ-{BITS}", parts)
-        return AwqWeight(info, names_of(*parts), *parts)
+        return AwqWeight(info, names_of(*parts), *parts, group_len)
 
 
 @dataclass(frozen=True, slots=True)
 class AwqWeight:
-    """A `QuantizedWeight`."""
+    """A `QuantizedWeight`. group_len: inputs of a group."""
 
     info: TensorInfo
     tensors: tuple[str, ...]
     codes: TensorInfo
     zeros: TensorInfo
     scales: TensorInfo
+    group_len: int
 
     def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """See `QuantizedWeight`."""
-        group = in_order(self.info.shape[1], self.scales.shape[0])
-        return self.group_codes(file, start, stop).values(group)
+        return self.group_codes(file, start, stop).values(in_order(self.info.shape[1], self.group_len))
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
-        """See `GroupedWeight`."""
+        """See `GroupedWeight`; None where the last group has fewer inputs."""
         from pallas_kernels.block_forms.int_forms import int_form
 
-        group_len = self.info.shape[1] // self.scales.shape[0]
+        group_len = min(self.group_len, self.info.shape[1])
+        if self.info.shape[1] % group_len:
+            return None
         return int_form(BITS, group_len, SCALES[self.scales.dtype], has_zeros=True)
 
     def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
@@ -89,7 +91,7 @@ class AwqWeight:
         codes, zeros = (
             _in_order(file.read_columns(info.name, first, last))[:, rest] for info in (self.codes, self.zeros)
         )
-        return GroupCodes(codes.T, whole_tensor(file, self.scales)[:, start:stop].T, zeros.T)
+        return GroupCodes(codes.T, file.read_columns(self.scales.name, start, stop).T, zeros.T)
 
 
 def _in_order(words: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Host: weights that bitsandbytes writes, of 4 bits (NF4 and FP4) and of 8.
 
-    4 bits  weight uint8 [out · in / 2, 1]: two codes a byte, the high bits first, in the order of rows
+    4 bits  weight uint8 [out · in / 2, 1]: two codes a byte, the high bits first, in the order of rows; the same bytes
+                may be stored as numbers of another type, fewer as each has more bytes (bnb_4bit_quant_storage)
             weight.quant_map f32 [16]: values of the codes
             weight.absmax: a factor for each block of codes, float32, or with double quantization uint8:
                 weight.nested_quant_map [256] · weight.nested_absmax, one for each block of these, plus an offset
@@ -19,6 +20,7 @@ import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.bounded_json import parse_object
+from checkpoints.formats.safetensors import DTYPES
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import nibbles
 from checkpoints.quantized.group_codes import packed_codes
@@ -30,19 +32,27 @@ if TYPE_CHECKING:
 CODES = ".weight"
 STATE = ".quant_state.bitsandbytes__"
 TYPES = ("nf4", "fp4")
+STORAGE = {"uint8": "U8", "int8": "I8", "float16": "F16", "bfloat16": "BF16", "float32": "F32"}
+"""Types of safetensors for the values of bnb_4bit_quant_storage."""
 _MAX_STATE_BYTES = 10_000
 _MAX_SIZE = 2**31
+_MIN_BLOCK = 32  # the least that bitsandbytes writes; of smaller blocks the factors would be as large as the weights
 
 
 @dataclass(frozen=True, slots=True)
 class BitsAndBytesScheme:
-    """bits: 4 or 8."""
+    """bits: 4 or 8. storage: the type as which codes of 4 bits are stored."""
 
     bits: int
+    storage: str = "U8"
 
     def has_codes(self, info: TensorInfo) -> bool:
         """See `Scheme`."""
-        return info.name.endswith(CODES) and info.dtype == ("U8" if self.bits == 4 else "I8")
+        if self.bits == 8:
+            return info.name.endswith(CODES) and info.dtype == "I8"
+        # Weights that are not coded may have the type of the storage, but not one column.
+        is_coded = self.storage == "U8" or info.shape[1:] == (1,)
+        return info.name.endswith(CODES) and info.dtype == self.storage and is_coded
 
     def weight(self, file: ColumnFile, name: str) -> "FourBitWeight | EightBitWeight":
         """See `Scheme`."""
@@ -113,7 +123,7 @@ class FourBitWeight:
         first, last = start * num_groups, stop * num_groups
         fields["scales"] = self._factors(file, first, last)
         if self.nested is not None:
-            fields["scale_codes"] = whole_tensor(file, self.factors)[first:last]
+            fields["scale_codes"] = file.read_columns(self.factors.name, first, last).reshape(-1)
             runs = np.arange(first, last, self._outer_len) // self.state.nested_len
             fields["outer_scales"] = whole_tensor(file, self.nested[1])[runs]
             fields["scale_offsets"] = np.full(stop - start, self.state.offset)
@@ -128,12 +138,14 @@ class FourBitWeight:
         """Of rows, [stop - start, in]."""
         num_in = self.info.shape[1]
         first, last = start * num_in, stop * num_in
-        packed = file.read_rows(self.codes.name, first // 2, -(-last // 2)).reshape(-1)
-        return nibbles(packed, is_high_first=True)[first % 2 :][: last - first].reshape(stop - start, num_in)
+        per_row = 2 * DTYPES[self.codes.dtype].itemsize
+        stored = file.read_rows(self.codes.name, first // per_row, -(-last // per_row))
+        codes = nibbles(stored.view(np.uint8).reshape(-1), is_high_first=True)
+        return codes[first % per_row :][: last - first].reshape(stop - start, num_in)
 
     def _factors(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """Of blocks `[start, stop)`."""
-        found = whole_tensor(file, self.factors)[start:stop]
+        found = file.read_columns(self.factors.name, start, stop).reshape(-1)
         if self.nested is None:
             return found
         values, factors = (whole_tensor(file, info) for info in self.nested)
@@ -163,6 +175,8 @@ class QuantState:
                 pass
             case _:
                 raise Misfit(f"{info.name} must have a shape of two sizes and a blocksize")
+        if block < _MIN_BLOCK:
+            raise Misfit(f"{info.name} has the blocksize {block}; it must be at least {_MIN_BLOCK}")
         nested: Any = state.get("nested_blocksize", 0)
         offset: Any = state.get("nested_offset", 0.0)
         if type(nested) is not int or not 0 <= nested < _MAX_SIZE or not isinstance(offset, int | float):
@@ -187,7 +201,7 @@ def _four_bits(file: ColumnFile, name: str) -> FourBitWeight:
     declared = file.tensors[f"{name}{STATE}{kind}"]
     state = QuantState.read(file, declared)
     count = state.shape[0] * state.shape[1]
-    if codes.shape != (-(-count // 2), 1):
+    if codes.shape != (-(-count // (2 * DTYPES[codes.dtype].itemsize)), 1):
         raise Misfit(f"{name} has the shape {list(codes.shape)}, which are not {count} codes in a column")
     values = part(file.tensors, f"{name}.quant_map", ["F32"], [(16,)], name)
     num_blocks, nested = -(-count // state.block_len), None

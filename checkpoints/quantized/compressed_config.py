@@ -10,7 +10,7 @@ from typing import Any
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.compressed_fp4 import Fp4Scheme
 from checkpoints.quantized.compressed_ints import IntScheme
-from checkpoints.quantized.config_values import Where, object_of, sizes_of
+from checkpoints.quantized.config_values import Where, group_sizes_of, object_of, sizes_of
 from checkpoints.quantized.fp8 import Fp8Scheme
 from checkpoints.quantized.quantized_weight import QuantizedWeight, Scheme
 
@@ -45,10 +45,15 @@ def read_compressed(values: Mapping[str, Any], where: Where) -> Scheme:
         raise where.unsupported("transform_config (rotated weights)")
     found = [_of_group(group, where / f"config_groups.{name}") for name, group in groups.items()]
     has_coded_inputs = all(scheme.has_coded_inputs for scheme in found if isinstance(scheme, Fp8Scheme))
-    schemes = {
-        replace(scheme, has_coded_inputs=has_coded_inputs) if isinstance(scheme, Fp8Scheme) else scheme
-        for scheme in found
-    }
+    ints = [scheme.group_sizes for scheme in found if isinstance(scheme, IntScheme)]
+    group_sizes = frozenset[int]().union(*ints)
+    schemes = set[Scheme]()
+    for scheme in found:
+        if isinstance(scheme, Fp8Scheme):
+            scheme = replace(scheme, has_coded_inputs=has_coded_inputs)
+        elif isinstance(scheme, IntScheme):
+            scheme = replace(scheme, group_sizes=group_sizes)
+        schemes.add(scheme)
     if len({type(scheme) for scheme in schemes}) < len(schemes):
         raise where.unsupported("the use of weights of one kind with different bits or scales")
     return CompressedScheme(tuple(schemes))
@@ -71,10 +76,13 @@ def _of_group(group: Any, where: Where) -> Scheme:
 
 
 def _ints(weights: Mapping[str, Any], bits: int, inputs: Mapping[str, Any] | None, where: Where) -> Scheme:
-    if weights.get("strategy") not in ("tensor", "channel", "group"):
-        raise where.unsupported(f"the strategy {weights.get('strategy')!r} of integers")
+    strategy, group_sizes = weights.get("strategy"), frozenset({-1})
+    if strategy not in ("tensor", "channel", "group"):
+        raise where.unsupported(f"the strategy {strategy!r} of integers")
+    if strategy == "group" and not (group_sizes := group_sizes_of(weights.get("group_size"), where / "group_size")):
+        raise where.fault("must have a group_size with the strategy 'group'")
     is_by_token = inputs is not None and all(inputs.get(key) == value for key, value in BY_TOKEN.items())
-    return IntScheme(bits, is_by_token)
+    return IntScheme(bits, group_sizes, is_by_token)
 
 
 def _fp8(weights: Mapping[str, Any], has_coded_inputs: bool, where: Where) -> Scheme:

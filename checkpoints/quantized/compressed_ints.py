@@ -18,7 +18,7 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, in_order, order_of
+from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, group_len_of, in_order, order_of
 from checkpoints.quantized.outlier_weight import with_outliers
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
@@ -41,9 +41,11 @@ QTENSOR_BITS = 8
 
 @dataclass(frozen=True, slots=True)
 class IntScheme:
-    """bits: of a code. has_coded_inputs: the file asks for activations of 8 bits, each token by its own scale."""
+    """bits: of a code. group_sizes: see `group_len_of`. has_coded_inputs: the file asks for activations of 8 bits, each
+    token by its own scale."""
 
     bits: int
+    group_sizes: frozenset[int]
     has_coded_inputs: bool = False
 
     def has_codes(self, info: TensorInfo) -> bool:
@@ -64,8 +66,7 @@ class IntScheme:
         groups = file.tensors.get(f"{module}.weight_g_idx")
         if groups is not None:
             check_part(groups, ["I32"], [(num_in,)], name)
-        elif num_in % num_groups:
-            raise Misfit(f"{scales.name} has {num_groups} groups, which do not divide {num_in} inputs")
+        group_len = group_len_of(scales, num_groups, num_in, self.group_sizes)
         zeros = file.tensors.get(f"{module}.weight_zero_point")
         if zeros is not None and zeros.dtype == "I32":
             check_part(zeros, ["I32"], [(-(-num_out * self.bits // WORD), num_groups)], name)
@@ -74,7 +75,7 @@ class IntScheme:
         declared = file.tensors.get(f"{module}.weight_shape")
         parts = codes, scales, zeros, groups, declared
         info = weight_info(f"{module}.weight", (num_out, num_in), f"INT-{self.bits}", parts)
-        weight = IntWeight(info, names_of(*parts), codes, scales, zeros, groups, self.bits, self.has_coded_inputs)
+        weight = IntWeight(info, names_of(*parts), codes, scales, zeros, groups, group_len, self)
         return with_outliers(weight, file)
 
 
@@ -87,7 +88,7 @@ def _scale_shapes(file: ColumnFile, module: str, num_out: int) -> list[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class IntWeight:
-    """A `QuantizedWeight`."""
+    """A `QuantizedWeight`. group_len: inputs of a group."""
 
     info: TensorInfo
     tensors: tuple[str, ...]
@@ -95,17 +96,17 @@ class IntWeight:
     scales: TensorInfo
     zeros: TensorInfo | None
     groups: TensorInfo | None
-    bits: int
-    has_coded_inputs: bool
+    group_len: int
+    scheme: IntScheme
 
     @property
     def row_scheme(self) -> str | None:
         """See `RowCodedWeight`."""
         num_scales = self.scales.shape[0] if self.scales.shape else 1
         by_row = self.scales.shape[1:] in ((), (1,)) and num_scales == self.info.shape[0]
-        if self.bits != QTENSOR_BITS or self.zeros is not None or not by_row:
+        if self.scheme.bits != QTENSOR_BITS or self.zeros is not None or not by_row:
             return None
-        return "w8a8" if self.has_coded_inputs else "int8"
+        return "w8a8" if self.scheme.has_coded_inputs else "int8"
 
     def row_codes(self, file: ColumnFile, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """See `RowCodedWeight`."""
@@ -130,8 +131,9 @@ class IntWeight:
         """See `GroupedWeight`; None where groups have different numbers of inputs."""
         from pallas_kernels.block_forms.int_forms import int_form
 
-        group_len, scales = self.info.shape[1] // self._num_groups, SCALES[self.scales.dtype]
-        return form_in_order(self, file, int_form(self.bits, group_len, scales, has_zeros=self.zeros is not None))
+        group_len, scales = min(self.group_len, self.info.shape[1]), SCALES[self.scales.dtype]
+        form = int_form(self.scheme.bits, group_len, scales, has_zeros=self.zeros is not None)
+        return form_in_order(self, file, form)
 
     def order(self, file: ColumnFile) -> np.ndarray | None:
         """See `OrderedWeight`."""
@@ -144,7 +146,7 @@ class IntWeight:
         scales = self._by_group(file, self.scales, start, stop)
         scales = np.broadcast_to(scales, (len(codes), scales.shape[1]))
         zeros = np.float32(0) if self.zeros is None else self._by_group(file, self.zeros, start, stop)
-        half = 2 ** (self.bits - 1)
+        half = 2 ** (self.scheme.bits - 1)
         return GroupCodes(codes + half, scales, np.broadcast_to(zeros + half, scales.shape))
 
     @property
@@ -162,7 +164,7 @@ class IntWeight:
         )
 
     def _unpacked(self, words: np.ndarray, axis: int) -> np.ndarray:
-        return unpacked(words, self.bits, axis).astype(np.int16) - 2 ** (self.bits - 1)
+        return unpacked(words, self.scheme.bits, axis).astype(np.int16) - 2 ** (self.scheme.bits - 1)
 
     def _group_of(self, file: ColumnFile, num_groups: int) -> np.ndarray | None:
         """Of each input; None: there is one group."""
@@ -171,7 +173,7 @@ class IntWeight:
         num_in = self.info.shape[1]
         group = None if self.groups is None else whole_tensor(file, self.groups)
         if group is None or (group == -1).all():
-            return in_order(num_in, num_groups)
+            return in_order(num_in, self.group_len)
         if group.min() < 0 or group.max() >= num_groups:
             raise CheckpointError(f"weight_g_idx of {self.info.name} names groups from {group.min()} to {group.max()}")
         return group

@@ -32,6 +32,15 @@ def object_of(value: Any) -> dict[str, Any] | None:
     return cast(dict[str, Any], value) if isinstance(value, dict) else None
 
 
+def group_sizes_of(value: Any, where: Where) -> frozenset[int]:
+    """Inputs that share a scale, -1: all of a row; none where it is not given."""
+    if value is None:
+        return frozenset()
+    if type(value) is not int or not (value == -1 or 0 < value < 2**31):
+        raise where.fault(f"must be a number of inputs, or -1 for all, not {value!r}")
+    return frozenset({value})
+
+
 def sizes_of(value: Any, where: Where) -> tuple[int, int]:
     """Rows and columns."""
     match value:

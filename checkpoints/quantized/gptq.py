@@ -18,7 +18,7 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, in_order, order_of
+from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, group_len_of, in_order, order_of
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -37,10 +37,11 @@ CODES = ".qweight"
 
 @dataclass(frozen=True, slots=True)
 class GptqScheme:
-    """bits: of a code. has_zeros_less_one: of the first version."""
+    """bits: of a code. has_zeros_less_one: of the first version. group_sizes: see `group_len_of`."""
 
     bits: int
     has_zeros_less_one: bool
+    group_sizes: frozenset[int]
 
     def has_codes(self, info: TensorInfo) -> bool:
         """See `Scheme`."""
@@ -59,16 +60,15 @@ class GptqScheme:
         groups = None
         if f"{module}.g_idx" in file.tensors:
             groups = part(file.tensors, f"{module}.g_idx", ["I32"], [(num_in,)], name)
-        elif num_in % num_groups:
-            raise Misfit(f"{scales.name} has {num_groups} groups, which do not divide {num_in} inputs")
+        group_len = group_len_of(scales, num_groups, num_in, self.group_sizes)
         parts = codes, zeros, scales, groups
         info = weight_info(f"{module}.weight", (num_out, num_in), f"GPTQ-{self.bits}", parts)
-        return GptqWeight(info, names_of(*parts), codes, zeros, scales, groups, self)
+        return GptqWeight(info, names_of(*parts), codes, zeros, scales, groups, group_len, self)
 
 
 @dataclass(frozen=True, slots=True)
 class GptqWeight:
-    """A `QuantizedWeight`."""
+    """A `QuantizedWeight`. group_len: inputs of a group."""
 
     info: TensorInfo
     tensors: tuple[str, ...]
@@ -76,6 +76,7 @@ class GptqWeight:
     zeros: TensorInfo
     scales: TensorInfo
     groups: TensorInfo | None
+    group_len: int
     scheme: GptqScheme
 
     def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
@@ -87,7 +88,7 @@ class GptqWeight:
         """See `GroupedWeight`; None where groups have different numbers of inputs."""
         from pallas_kernels.block_forms.int_forms import int_form
 
-        group_len = self.info.shape[1] // self.scales.shape[0]
+        group_len = min(self.group_len, self.info.shape[1])
         return form_in_order(
             self, file, int_form(self.scheme.bits, group_len, SCALES[self.scales.dtype], has_zeros=True)
         )
@@ -103,12 +104,12 @@ class GptqWeight:
         zeros = unpacked(whole_tensor(file, self.zeros), bits, axis=1)[:, start:stop]
         if self.scheme.has_zeros_less_one:
             zeros = (zeros + np.uint8(1)) & np.uint8(2**bits - 1)
-        return GroupCodes(codes.T, whole_tensor(file, self.scales)[:, start:stop].T, zeros.T)
+        return GroupCodes(codes.T, file.read_columns(self.scales.name, start, stop).T, zeros.T)
 
     def _group_of(self, file: ColumnFile, num_groups: int) -> np.ndarray:
         """Of each input."""
         if self.groups is None:
-            return in_order(self.info.shape[1], num_groups)
+            return in_order(self.info.shape[1], self.group_len)
         group = whole_tensor(file, self.groups)
         if group.min() < 0 or group.max() >= num_groups:
             raise CheckpointError(f"{self.groups.name} names groups from {group.min()} to {group.max()}")

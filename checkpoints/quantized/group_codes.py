@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from checkpoints.errors import CheckpointError
-from checkpoints.formats.tensor_file import ColumnFile
+from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.quantized_weight import Misfit
 
 if TYPE_CHECKING:
@@ -31,9 +31,27 @@ class GroupCodes:
         return np.ascontiguousarray(values)
 
 
-def in_order(num_in: int, num_groups: int) -> np.ndarray:
-    """The group of each input, of as many inputs in each."""
-    return np.arange(num_in) // (num_in // num_groups)
+def group_len_of(scales: TensorInfo, num_groups: int, num_in: int, group_sizes: frozenset[int]) -> int:
+    """Inputs of a group, of which the last may have fewer.
+
+    group_sizes: those of the configuration, -1: all inputs; the number of groups says which a weight has. Empty:
+    all groups have as many inputs. Raises `Misfit`.
+    """
+    if not group_sizes:
+        if num_in % num_groups:
+            raise Misfit(f"{scales.name} has {num_groups} groups, which do not divide {num_in} inputs; give group_size")
+        return num_in // num_groups
+    found = {size if size > 0 else max(num_in, 1) for size in group_sizes}
+    fitting = [size for size in found if -(-num_in // size) == num_groups]
+    if len(fitting) != 1:
+        sizes = " or ".join(map(str, sorted(group_sizes)))
+        raise Misfit(f"{scales.name} has {num_groups} groups for {num_in} inputs, but group_size is {sizes}")
+    return fitting[0]
+
+
+def in_order(num_in: int, group_len: int) -> np.ndarray:
+    """The group of each input, of which the last may have fewer inputs."""
+    return np.arange(num_in) // group_len
 
 
 def order_of(group: np.ndarray | None, num_groups: int) -> np.ndarray | None:

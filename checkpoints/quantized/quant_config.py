@@ -6,9 +6,9 @@ from typing import Any
 
 from checkpoints.formats.bounded_json import read_object
 from checkpoints.quantized.awq import AwqScheme
-from checkpoints.quantized.bitsandbytes import BitsAndBytesScheme
+from checkpoints.quantized.bitsandbytes import STORAGE, BitsAndBytesScheme
 from checkpoints.quantized.compressed_config import read_compressed
-from checkpoints.quantized.config_values import Where, object_of, sizes_of
+from checkpoints.quantized.config_values import Where, group_sizes_of, object_of, sizes_of
 from checkpoints.quantized.fp8 import Fp8Scheme
 from checkpoints.quantized.gptq import GptqScheme
 from checkpoints.quantized.quantized_weight import Scheme
@@ -62,10 +62,14 @@ def _gptq(values: Mapping[str, Any], where: Where) -> Scheme:
         stored_as = "marlin"
     if not isinstance(stored_as, str) or stored_as not in _GPTQ_FORMATS:
         raise where.unsupported(f"the GPTQ checkpoint_format {stored_as!r}")
-    dynamic = object_of(values.get("dynamic")) or {}
-    if any((object_of(rule) or {}).get("bits", bits) != bits for rule in dynamic.values()):
+    rules = [object_of(rule) or {} for rule in (object_of(values.get("dynamic")) or {}).values()]
+    if any(rule.get("bits", bits) != bits for rule in rules):
         raise where.unsupported("GPTQ weights of different bits (dynamic)")
-    return GptqScheme(bits, _GPTQ_FORMATS[stored_as])
+    group_sizes = group_sizes_of(values.get("group_size"), where / "group_size")
+    if group_sizes:
+        own = (group_sizes_of(rule.get("group_size"), where / "dynamic.group_size") for rule in rules)
+        group_sizes = group_sizes.union(*own)
+    return GptqScheme(bits, _GPTQ_FORMATS[stored_as], group_sizes)
 
 
 def _awq(values: Mapping[str, Any], where: Where) -> Scheme:
@@ -74,12 +78,16 @@ def _awq(values: Mapping[str, Any], where: Where) -> Scheme:
         raise where.unsupported(f"AWQ weights of {bits!r} bits")
     if version != "gemm":
         raise where.unsupported(f"the AWQ version {version!r}")
-    return AwqScheme()
+    key = "q_group_size" if "q_group_size" in values else "group_size"
+    return AwqScheme(group_sizes_of(values.get(key), where / key))
 
 
 def _bitsandbytes(values: Mapping[str, Any], where: Where) -> Scheme:
     if values.get("load_in_4bit"):
-        return BitsAndBytesScheme(4)
+        storage = values.get("bnb_4bit_quant_storage") or "uint8"
+        if not isinstance(storage, str) or storage not in STORAGE:
+            raise where.unsupported(f"the bnb_4bit_quant_storage {storage!r}")
+        return BitsAndBytesScheme(4, STORAGE[storage])
     if values.get("load_in_8bit"):
         return BitsAndBytesScheme(8)
     raise where.unsupported("bitsandbytes without load_in_4bit or load_in_8bit")

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from pallas_kernels.block_forms.block_form import BlockForm
 
 _OF_LAYER = re.compile(r"\.[0-9]+\.")
-# Scales of activations and of the KV cache, which are not quantized here.
-_UNUSED = (".input_scale", ".input_scale_ub", ".input_global_scale", ".activation_scale", ".output_scale")
+# Scales and zero points of activations and of the KV cache, which are not quantized here.
+_UNUSED = (
+    ".input_scale",
+    ".input_scale_ub",
+    ".input_global_scale",
+    ".input_zero_point",
+    ".activation_scale",
+    ".output_scale",
+    ".output_zero_point",
+)
 _UNUSED_KV = (".k_scale", ".v_scale", ".q_scale", ".kv_scale")
 
 
@@ -41,6 +49,9 @@ class QuantizedFile:
         self._file = file
         self.metadata: dict[str, Any] = file.metadata
         self._weights: dict[str, QuantizedWeight] = {}
+        # Found once for each weight: its rows are read in many pieces.
+        self._forms: dict[str, BlockForm | None] = {}
+        self._orders: dict[str, np.ndarray | None] = {}
         problems: list[str] = []
         for name in [name for name, info in file.tensors.items() if scheme.has_codes(info)]:
             try:
@@ -86,8 +97,10 @@ class QuantizedFile:
         return weight.outlier_rows(self._file, start, stop)
 
     def form_of(self, name: str) -> "BlockForm | None":
-        weight = self._weights.get(name)
-        return weight.form(self._file) if isinstance(weight, GroupedWeight | PackedWeight) else None
+        if name not in self._forms:
+            weight = self._weights.get(name)
+            self._forms[name] = weight.form(self._file) if isinstance(weight, GroupedWeight | PackedWeight) else None
+        return self._forms[name]
 
     def read_fields(self, name: str, start: int, stop: int) -> dict[str, np.ndarray]:
         weight, form = self._weights[name], self.form_of(name)
@@ -100,8 +113,10 @@ class QuantizedFile:
 
     def order_of(self, name: str) -> np.ndarray | None:
         """Of the inputs of a tensor's fields; None: they are in order."""
-        weight = self._weights.get(name)
-        return weight.order(self._file) if isinstance(weight, OrderedWeight) else None
+        if name not in self._orders:
+            weight = self._weights.get(name)
+            self._orders[name] = weight.order(self._file) if isinstance(weight, OrderedWeight) else None
+        return self._orders[name]
 
     @property
     def row_scheme(self) -> str | None:

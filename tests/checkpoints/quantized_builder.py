@@ -30,17 +30,16 @@ def random_parts(bits, shape, *, num_groups=None):
     return codes.astype(np.uint8), zeros.astype(np.uint8), scales
 
 
-def values(codes, zeros, scales, group=None):
+def values(codes, zeros, scales, group):
     """By plain loops."""
     found = np.zeros(codes.shape, np.float32)
     for o, i in np.ndindex(*codes.shape):
-        g = i * scales.shape[1] // codes.shape[1] if group is None else group[i]
-        found[o, i] = np.float32(scales[o, g]) * (int(codes[o, i]) - int(zeros[o, g]))
+        found[o, i] = np.float32(scales[o, group[i]]) * (int(codes[o, i]) - int(zeros[o, group[i]]))
     return found
 
 
 def gptq(bits, stored_as, group=None, shape=SHAPE, group_len=GROUP):
-    codes, zeros, scales = random_parts(bits, shape, num_groups=shape[1] // group_len)
+    codes, zeros, scales = random_parts(bits, shape, num_groups=-(-shape[1] // group_len))
     stored = (zeros.astype(int) - 1) % 2**bits if stored_as == "gptq" else zeros
     tensors = {
         "a.qweight": packed(codes.T, bits, axis=0),
@@ -50,18 +49,19 @@ def gptq(bits, stored_as, group=None, shape=SHAPE, group_len=GROUP):
     if group is not None:
         tensors["a.g_idx"] = group.astype(np.int32)
     config = {"quant_method": "gptq", "bits": bits, "group_size": group_len, "checkpoint_format": stored_as}
-    return config, tensors, values(codes, zeros, scales, group)
+    return config, tensors, values(codes, zeros, scales, np.arange(shape[1]) // group_len if group is None else group)
 
 
 def awq(shape=SHAPE, group_len=GROUP):
-    codes, zeros, scales = random_parts(4, shape, num_groups=shape[1] // group_len)
+    codes, zeros, scales = random_parts(4, shape, num_groups=-(-shape[1] // group_len))
     order = np.arange(shape[0]).reshape(-1, 8)[:, AWQ_ORDER].reshape(-1)
     tensors = {
         "a.qweight": packed(codes.T[:, order], 4, axis=1),
         "a.qzeros": packed(zeros.T[:, order], 4, axis=1),
         "a.scales": np.ascontiguousarray(scales.T),
     }
-    return {"quant_method": "awq", "bits": 4, "version": "gemm"}, tensors, values(codes, zeros, scales)
+    config = {"quant_method": "awq", "bits": 4, "version": "gemm", "group_size": group_len}
+    return config, tensors, values(codes, zeros, scales, np.arange(shape[1]) // group_len)
 
 
 def compressed(weights, tensors, expected):
@@ -69,7 +69,7 @@ def compressed(weights, tensors, expected):
     return {"quant_method": "compressed-tensors", "config_groups": groups}, tensors, expected
 
 
-def compressed_ints(bits, *, is_packed, is_symmetric, num_groups, group=None, shape=SHAPE):
+def compressed_ints(bits, *, is_packed, is_symmetric, num_groups, group=None, shape=SHAPE, group_len=None):
     codes, zeros, scales = random_parts(bits, shape, num_groups=num_groups)
     half = 2 ** (bits - 1)
     if is_symmetric:
@@ -85,9 +85,11 @@ def compressed_ints(bits, *, is_packed, is_symmetric, num_groups, group=None, sh
         tensors["a.weight_zero_point"] = packed(zeros, bits, axis=0) if is_packed else shifted
     if group is not None:
         tensors["a.weight_g_idx"] = group.astype(np.int32)
-    strategy = "channel" if num_groups == 1 else "group"
-    config = {"type": "int", "num_bits": bits, "strategy": strategy, "symmetric": is_symmetric}
-    return compressed(config, tensors, values(codes, zeros, scales, group))
+    group_len = group_len or shape[1] // num_groups
+    by_group = {"strategy": "channel"} if num_groups == 1 else {"strategy": "group", "group_size": group_len}
+    config = {"type": "int", "num_bits": bits, "symmetric": is_symmetric, **by_group}
+    expected = values(codes, zeros, scales, np.arange(shape[1]) // group_len if group is None else group)
+    return compressed(config, tensors, expected)
 
 
 def one_scale(shape=SHAPE):
@@ -114,10 +116,11 @@ def fp4(kind, shape=SHAPE):
     return compressed({"type": "float", "num_bits": 4, "strategy": "group"}, tensors, expected)
 
 
-def nf4(*, is_nested, block=64, shape=SHAPE, nested=8):
+def nf4(*, is_nested, block=64, shape=SHAPE, nested=8, storage="uint8"):
     codes = RANDOM.integers(0, 16, shape[0] * shape[1]).astype(np.uint8)
     num_blocks, state = -(-codes.size // block), {"shape": [*shape], "blocksize": block, "quant_type": "nf4"}
-    tensors = {"a.weight": (codes[0::2] << 4 | codes[1::2]).astype(np.uint8)[:, None], "a.weight.quant_map": NF4}
+    tensors = {"a.weight": (codes[0::2] << 4 | codes[1::2]).astype(np.uint8).view(storage)[:, None]}
+    tensors["a.weight.quant_map"] = NF4
     if is_nested:
         factor_codes = RANDOM.integers(0, 256, num_blocks).astype(np.uint8)
         table = np.linspace(-1, 1, 256).astype(np.float32)
@@ -133,7 +136,8 @@ def nf4(*, is_nested, block=64, shape=SHAPE, nested=8):
         factors = tensors["a.weight.absmax"] = RANDOM.uniform(1, 2, num_blocks).astype(np.float32)
     tensors["a.weight.quant_state.bitsandbytes__nf4"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
     expected = (NF4[codes] * factors[np.arange(codes.size) // block]).reshape(shape)
-    return {"quant_method": "bitsandbytes", "load_in_4bit": True}, tensors, expected
+    config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_storage": storage}
+    return config, tensors, expected
 
 
 def eight_bits(shape=SHAPE):

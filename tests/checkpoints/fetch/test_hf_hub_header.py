@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import errors
 
 from checkpoints.errors import CheckpointError, SourceError
-from checkpoints.fetch.hf_hub_header import fetch_header
+from checkpoints.fetch.hf_hub_header import HubHeader, fetch_header
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.open_header import open_header
 
@@ -40,12 +40,39 @@ def remote(tmp_path, monkeypatch):
 def test_tensors_of_all_files_are_known_without_the_weights(remote, tmp_path):
     found = fetch_header("org/name", None, None, None)
     assert found is not None
-    folder, tensors = found
-    assert folder == tmp_path
-    assert {name: (t.shape, t.dtype, t.nbytes) for name, t in tensors.items()} == {
+    assert found.folder == tmp_path
+    assert {name: (t.shape, t.dtype, t.nbytes) for name, t in found.tensors.items()} == {
         "a": ((3, 4), "BF16", 24), "b": ((5,), "F32", 20), "c": ((), "F32", 4)
     }  # fmt: skip
     assert not any("safetensors" in pattern for patterns in remote for pattern in patterns)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """The requested (URL, range), answered from a weight file of each name; without a file the answer is short."""
+    asked, files = [], {}
+
+    def get(url, headers, timeout):
+        asked.append((url.rpartition("/")[2], headers["range"]))
+        first, last = map(int, headers["range"].removeprefix("bytes=").split("-"))
+        content = files.get(url.rpartition("/")[2], b"")[first : last + 1]
+        return httpx2.Response(206, content=content, request=httpx2.Request("GET", url))
+
+    monkeypatch.setattr(huggingface_hub.utils, "get_session", lambda: SimpleNamespace(get=get))
+    return SimpleNamespace(asked=asked, files=files)
+
+
+def test_values_of_single_tensors_are_requested_by_range(remote, hub):
+    found = fetch_header("org/name", None, None, None)
+    assert found is not None
+    values = bytes(range(48))
+    hub.files["model-2.safetensors"] = (9).to_bytes(8, "little") + b"{header} " + values
+    assert found.read("b") == values[24:44]
+    assert found.read("c") == values[44:48]
+    ranges = ["bytes=0-7", "bytes=41-60", "bytes=61-64"]
+    assert hub.asked == [("model-2.safetensors", each) for each in ranges]
+    with pytest.raises(SourceError, match=r"the hub sent 0 of 8 bytes of org/name/model-1\.safetensors"):
+        found.read("a")
 
 
 def test_what_was_not_fetched_cannot_be_read(remote, tmp_path):
@@ -68,7 +95,7 @@ def test_quantised_forms_that_would_not_load_are_refused(name, remote, tmp_path)
 def test_scales_of_fp8_weights_are_not_tensors(monkeypatch, tmp_path):
     (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "fp8"}}')
     tensors = {"w": TensorInfo("w", (2, 3), "F8_E4M3", 6), "w_scale": TensorInfo("w_scale", (), "F32", 4)}
-    monkeypatch.setattr("checkpoints.open_header.fetch_header", lambda *_: (tmp_path, tensors))
+    monkeypatch.setattr("checkpoints.open_header.fetch_header", lambda *_: HubHeader(tmp_path, tensors, pytest.fail))
     checkpoint = open_header("org/name", None, None, None)
     assert checkpoint is not None
     assert list(checkpoint.tensors) == ["w"]

@@ -39,12 +39,17 @@ GROUPS = RANDOM.permutation(np.arange(SHAPE[1]) // GROUP)
 CASES = {
     **{f"gptq, {bits} bits, {form}": gptq(bits, form) for bits in (2, 3, 4, 8) for form in ("gptq", "gptq_v2")},
     "gptq, inputs in any order": gptq(4, "gptq", GROUPS),
+    "gptq, a last group of fewer inputs": gptq(4, "gptq", shape=(32, 192), group_len=128),
     "awq": awq(),
+    "awq, a last group of fewer inputs": awq(shape=(32, 192), group_len=128),
     "packed integers": compressed_ints(4, is_packed=True, is_symmetric=True, num_groups=NUM_GROUPS),
     "packed integers, zero points": compressed_ints(4, is_packed=True, is_symmetric=False, num_groups=NUM_GROUPS),
     "packed integers of 8 bits": compressed_ints(8, is_packed=True, is_symmetric=True, num_groups=1),
     "packed integers, inputs in any order": compressed_ints(
         4, is_packed=True, is_symmetric=True, num_groups=NUM_GROUPS, group=GROUPS
+    ),
+    "packed integers, a last group of fewer inputs": compressed_ints(
+        4, is_packed=True, is_symmetric=False, num_groups=2, shape=(32, 192), group_len=128
     ),
     "integers": compressed_ints(8, is_packed=False, is_symmetric=True, num_groups=1),
     "integers, zero points": compressed_ints(8, is_packed=False, is_symmetric=False, num_groups=1),
@@ -53,6 +58,8 @@ CASES = {
     "nvfp4": fp4("nvfp4"),
     "mxfp4": fp4("mxfp4"),
     "nf4": nf4(is_nested=False),
+    "nf4, stored as float32": nf4(is_nested=False, block=32, shape=(32, 36), storage="float32"),
+    "nf4, stored as bfloat16": nf4(is_nested=False, storage="bfloat16"),
     "nf4, double quantization": nf4(is_nested=True),
     "nf4, two factors of factors in a row": nf4(is_nested=True, block=32, shape=(32, 384)),
     "nf4, blocks over rows": nf4(is_nested=True, block=96),
@@ -91,7 +98,9 @@ def test_rows_of_any_range_are_decoded(name, tmp_path):
 MODELS = {
     "gptq": lambda shape: gptq(4, "gptq", shape=shape),
     "awq": awq,
-    "packed integers": lambda shape: compressed_ints(4, is_packed=True, is_symmetric=False, num_groups=2, shape=shape),
+    "packed integers": lambda shape: compressed_ints(
+        4, is_packed=True, is_symmetric=False, num_groups=shape[1] // GROUP, shape=shape
+    ),
     "nvfp4": lambda shape: fp4("nvfp4", shape),
     "nf4": lambda shape: nf4(is_nested=True, shape=shape),
 }
@@ -156,6 +165,38 @@ def test_words_that_tools_write(tmp_path):
         assert checkpoint.file.read_rows("a.weight", 0, 8)[:, 0].tolist() == list(range(8))
 
 
+SIZES = {"gptq": "gptq, 4 bits, gptq", "awq": "awq", "compressed-tensors": "packed integers"}
+
+
+@pytest.mark.parametrize("method", SIZES)
+@pytest.mark.parametrize("size", [32, -1])
+def test_groups_of_another_size_than_the_configured_are_refused(method, size, tmp_path):
+    config, tensors, _ = CASES[SIZES[method]]
+    weights = {"type": "int", "num_bits": 4, "strategy": "group", "group_size": size}
+    config = config | {"group_size": size, "config_groups": {"a": {"weights": weights}}}
+    with pytest.raises(CheckpointError, match=f"4 groups for 64 inputs, but group_size is {size}"):
+        open_folder(tmp_path, config, tensors)
+
+
+OTHER = {"gptq": {"dynamic": {"+:a": {"group_size": 16}}}, "awq": {"q_group_size": 16}}
+
+
+@pytest.mark.parametrize("method", OTHER)
+def test_a_size_is_also_read_elsewhere(method, tmp_path):
+    config, tensors, expected = CASES[SIZES[method]]
+    with open_folder(tmp_path, config | {"group_size": 32} | OTHER[method], tensors) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.file.read_rows("a.weight", 0, SHAPE[0]), expected)
+
+
+def test_integers_of_two_group_sizes_are_told_apart_by_their_scales(tmp_path):
+    config, tensors, expected = CASES["packed integers"]
+    (first,) = config["config_groups"].values()
+    by_row = {"weights": {"type": "int", "num_bits": 4, "strategy": "channel"}}
+    config = config | {"config_groups": {"a": first, "b": by_row}}
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.file.read_rows("a.weight", 0, SHAPE[0]), expected)
+
+
 def changes(tensors):
     """Each of the tensors left out, with a row less, or with another type."""
     for name, tensor in tensors.items():
@@ -178,6 +219,14 @@ def opened(folder, config, tensors):
 
 
 OPTIONAL = ("g_idx", "weight_shape", "weight_format", "zero_point", "global_scale")
+
+
+def test_scales_and_zero_points_of_activations_are_left_out(tmp_path):
+    config, tensors, _ = CASES["integers"]
+    unused = {"a.input_scale": np.ones(1, np.float32), "a.input_zero_point": np.zeros(1, np.int8)}
+    found, refusal = opened(tmp_path, config, tensors | unused)
+    assert refusal is None
+    assert set(found) == {"a.weight", "norm.weight"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -221,6 +270,12 @@ STATES = {
 }
 
 
+def test_a_small_block_is_named(tmp_path):
+    config, tensors, _ = nf4(is_nested=False, block=16)
+    with pytest.raises(CheckpointError, match="blocksize 16; it must be at least 32"):
+        open_folder(tmp_path, config, tensors)
+
+
 @pytest.mark.parametrize("name", STATES)
 def test_states_that_do_not_fit_are_refused(name, tmp_path):
     config, tensors, _ = CASES["nf4"]
@@ -229,7 +284,7 @@ def test_states_that_do_not_fit_are_refused(name, tmp_path):
         open_folder(tmp_path, config, tensors | state)
 
 
-UNKEPT = ("nvfp4", "mxfp4", "over rows", "bitsandbytes", "cut off")
+UNKEPT = ("nvfp4", "mxfp4", "over rows", "bitsandbytes", "cut off", "fewer inputs", "as float32")
 GROUPED = [name for name in CASES if not any(part in name for part in UNKEPT)]
 
 
@@ -248,6 +303,16 @@ def test_fields_of_devices_stand_for_the_same_values(name, tmp_path):
             order = checkpoint.file.order_of("a.weight")
             assert (order is None) == ("any order" not in name)
             np.testing.assert_array_equal(found, expected[start:stop] if order is None else expected[start:stop, order])
+
+
+def test_the_order_is_found_once_for_all_pieces(tmp_path, monkeypatch):
+    config, tensors, _ = CASES["gptq, inputs in any order"]
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        order = checkpoint.file.order_of("a.weight")
+        checkpoint.file.form_of("a.weight")
+        monkeypatch.setattr("checkpoints.quantized.gptq.order_of", lambda *_: pytest.fail("sorted again"))
+        checkpoint.file.read_fields("a.weight", 0, 8)
+        assert checkpoint.file.order_of("a.weight") is order
 
 
 def test_groups_of_different_numbers_of_inputs_have_no_form(tmp_path):

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import jax
 import pytest
 
+from checkpoints.fetch.hf_hub_header import HubHeader
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
@@ -160,7 +161,9 @@ def test_of_a_hub_model_only_headers_are_fetched(monkeypatch):
     folder = checkpoint("llama3")
     with open_checkpoint(resolve(str(folder))) as opened:
         tensors = {name: TensorInfo(name, i.shape, i.dtype, i.nbytes) for name, i in opened.tensors.items()}
-    monkeypatch.setattr("checkpoints.open_header.fetch_header", lambda repo, *_: (folder, tensors))
+    monkeypatch.setattr(
+        "checkpoints.open_header.fetch_header", lambda repo, *_: HubHeader(folder, tensors, pytest.fail)
+    )
     monkeypatch.setattr(module, "_is_offline", lambda: False)
     found, local = inspect("org/name"), inspect(folder)
     assert (found.stored_bytes, found.parts) == (local.stored_bytes, local.parts)
