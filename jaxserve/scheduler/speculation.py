@@ -12,7 +12,8 @@ longer, and shows what their drafts are worth.
 Drafts that have saved time go on while they gain a little less (`costs/earned_passes.py`). Where rows gain in no
 bucket, they are tried in single passes, so far apart that they take at most `TRIAL_SHARE` of the time. Where there are
 several proposers, each is tried in turn, and a row has the one by which it advances most; those of later numbers take
-longer, also for the other rows of the step.
+longer, also for the other rows of the step. A proposer that first reads what was decoded without its drafts
+(`costs/unread_tokens.py`) is tried in two passes, of which the second is measured.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.costs.draft_acceptance import NEVER, DraftAcceptance
 from jaxserve.scheduler.costs.earned_passes import EarnedPasses
 from jaxserve.scheduler.costs.pass_times import TRIAL_SHARE, PassTimes
+from jaxserve.scheduler.costs.unread_tokens import UnreadTokens
 
 LEAST_GAIN = 1.05
 """Tokens in a given time, over those of decoding, from which on rows draft."""
@@ -65,23 +67,43 @@ class Candidate(NamedTuple):
         return LEAST_GAIN * self.slowdown
 
 
-class Speculation:
-    """depths: of each proposer; None: of one, whose drafts are chains."""
+class Options(NamedTuple):
+    """Of a step that may draft. decode: the bucket without drafts."""
 
-    def __init__(self, num_slots: int, depths: Sequence[Depth] | None = None):
+    decode: Bucket
+    candidates: list[Candidate]
+
+    def slowdown(self, bucket: Bucket, proposer: int) -> float | None:
+        """As it was expected when the step was planned; None where these were no option."""
+        return next((c.slowdown for c in self.candidates if (c.bucket, c.proposer) == (bucket, proposer)), None)
+
+
+class SecondPass(NamedTuple):
+    """Of a trial whose first pass catches up: the next pass of these slots."""
+
+    proposer: int
+    slots: np.ndarray
+
+
+class Speculation:
+    """depths: of each proposer; None: of one, whose drafts are chains. catches_up: as in `UnreadTokens`; None: none."""
+
+    def __init__(self, num_slots: int, depths: Sequence[Depth] | None = None, catches_up: Sequence[bool] | None = None):
         counts = range(MAX_SPECULATIVE_TOKENS + 1)
         self._depths = np.array([[depth(n) for n in counts] for depth in depths or (int,)])
         num_proposers = len(self._depths)
         self._times = PassTimes()
-        self._decode: Bucket | None = None  # what the last step that might draft would use otherwise
-        self._candidates = list[Candidate]()  # of that step
+        self._options = dict[int, Options]()  # by the number of a step in flight: a later one is planned before its end
         self._epochs = np.full(num_slots, -1, np.int32)  # of the sequences that are known
         self._acceptance = DraftAcceptance(num_proposers, num_slots)
         self._since_trial = np.full(num_proposers, NEVER)  # passes
+        self._second: SecondPass | None = None
+        self._unread = UnreadTokens(catches_up or [False] * num_proposers, num_slots)
         self._earned = EarnedPasses()
 
     def choose(
         self,
+        step_id: int,
         slot_table: SlotTable,
         slots: np.ndarray,
         may_draft: np.ndarray,
@@ -96,25 +118,42 @@ class Speculation:
         self._forget_others(slot_table, slots)
         if not verify or not self._times.is_known(decode):
             return None
-        self._decode = decode
-        self._candidates = [
+        candidates = [
             Candidate(bucket, proposer, slowdown)
             for proposer in range(len(self._depths))
             for bucket, slowdown in zip(verify, self._times.slowdowns(decode, verify, proposer), strict=True)
         ]
+        self._options[step_id] = Options(decode, candidates)
         expected = np.where(may_draft, self._acceptance.expected(slots), 0.0)
-        plan = self._best(expected, may_draft, least=self._earned.least_gain)
-        for tried in self._due_trials(LEAST_PAUSE if plan is None else RIVAL_PAUSE):
-            is_tried = may_draft & (self._acceptance.unseen[tried, slots] >= LEAST_PAUSE)
+        # Rows do not catch up on many tokens if others gain without that.
+        is_near, least = self._unread.is_near(slots), self._earned.least_gain
+        plan = self._best(candidates, is_near * expected, may_draft, least=least)
+        if plan is None and not is_near.all():
+            is_near[:] = True
+            plan = self._best(candidates, expected, may_draft, least=least)
+        expected *= is_near
+        second, self._second = self._second, None
+        if second is not None:
+            trials = [(second.proposer, np.isin(slots, second.slots))]
+        else:
+            due = self._due_trials(candidates, LEAST_PAUSE if plan is None else RIVAL_PAUSE)
+            is_tried = is_near & (self._acceptance.unseen[:, slots] >= LEAST_PAUSE)
+            trials = [(tried, is_tried[tried]) for tried in due]
+        for tried, is_tried in trials:
+            is_tried &= may_draft
             hoped = np.where(is_tried, 0.0, expected)
             hoped[tried, is_tried] = HOPED
-            if is_tried.any() and (trial := self._best(hoped, may_draft, tried)) is not None:
+            if is_tried.any() and (trial := self._best(candidates, hoped, may_draft, tried)) is not None:
                 self._since_trial[tried] = 0
+                if second is None and self._unread.catches_up[tried]:
+                    self._second = SecondPass(tried, slots[is_tried])
                 return trial
         return plan
 
     def observe(self, plan: StepPlan, outcome: StepOutcome, device_s: float) -> None:
         """Record a step."""
+        options = self._options.pop(plan.step_id, None)
+        was_behind = self._unread.observe(plan, outcome)
         if not plan.bucket.only_decodes:
             return
         drafting = plan.max_drafts > 0 if plan.bucket.is_verify else np.zeros(0, np.bool_)
@@ -122,7 +161,8 @@ class Speculation:
         num_passes = max(1, outcome.num_rounds)
         if plan.bucket.is_decode and len(plan.late_rows):  # which draw one token each, and others perhaps several
             num_passes = plan.max_tokens.mean()
-        self._times.observe(plan.bucket, device_s / num_passes, self._decode, slowest)
+        decode = None if options is None or was_behind else options.decode
+        self._times.observe(plan.bucket, device_s / num_passes, decode, slowest)
         self._since_trial += outcome.num_rounds
         self._acceptance.age(plan.slots, outcome.num_rounds)
         if outcome.drafts is None:
@@ -130,7 +170,8 @@ class Speculation:
             return
         own = (self._epochs[plan.slots] == plan.epochs) & drafting & plan.samples  # else its next token was forced
         tokens, passes = outcome.num_tokens * plan.samples, _passes_of_rows(outcome.drafts, outcome.num_tokens)
-        self._earn(plan.bucket, slowest, float(tokens.sum() / max(1, passes[plan.samples].sum())), num_passes)
+        if options is not None and (slowdown := options.slowdown(plan.bucket, slowest)) is not None:
+            self._earned.observe(num_passes, float(tokens.sum() / max(1, passes[plan.samples].sum())), slowdown)
         rows = np.flatnonzero(own & (passes > 0))
         proposers, passes, accepted = plan.proposers[rows], passes[rows], outcome.drafts.num_accepted[rows]
         num_whole = (accepted >= self._depths[proposers, plan.max_drafts[rows]][:, None]).sum(axis=1)
@@ -138,28 +179,28 @@ class Speculation:
         num_accepted = accepted.sum(axis=1)
         self._acceptance.observe(proposers, plan.slots[rows], passes, num_accepted, num_accepted + num_rejected)
 
-    def _earn(self, bucket: Bucket, proposer: int, tokens: float, num_passes: float) -> None:
-        """tokens: by which a pass advanced the rows on average."""
-        used = (c.slowdown for c in self._candidates if (c.bucket, c.proposer) == (bucket, proposer))
-        if (slowdown := next(used, None)) is not None:
-            self._earned.observe(num_passes, tokens, slowdown)
-
-    def _due_trials(self, least_pause: int) -> list[int]:
+    def _due_trials(self, candidates: list[Candidate], least_pause: int) -> list[int]:
         """Proposers whose trial takes little enough by now, the one that was tried least lately first."""
         due = list[int]()
         for proposer, passed in enumerate(self._since_trial.tolist()):
-            cost = min(c.slowdown for c in self._candidates if c.proposer == proposer) - 1
-            if passed >= max(least_pause, cost / TRIAL_SHARE):
+            cost = min(c.slowdown for c in candidates if c.proposer == proposer) - 1
+            num_passes = 2 if self._unread.catches_up[proposer] else 1
+            if passed >= max(least_pause, num_passes * cost / TRIAL_SHARE):
                 due.append(proposer)
         return sorted(due, key=lambda proposer: -self._since_trial[proposer])
 
     def _best(
-        self, acceptance: np.ndarray, may_draft: np.ndarray, tried: int | None = None, least: float = 1.0
+        self,
+        candidates: list[Candidate],
+        acceptance: np.ndarray,
+        may_draft: np.ndarray,
+        tried: int | None = None,
+        least: float = 1.0,
     ) -> DraftPlan | None:
         """The bucket in which the rows gain most; None if they gain in none. acceptance: [P, S]. tried: a proposer that
         must be among those of the bucket. least: gain over `LEAST_GAIN`."""
         best: tuple[float, Candidate, np.ndarray] | None = None
-        for candidate in self._candidates:
+        for candidate in candidates:
             if tried is not None and candidate.proposer < tried:
                 continue
             tokens = np.array(
@@ -181,6 +222,7 @@ class Speculation:
         new = slots[self._epochs[slots] != slot_table.epoch[slots]]
         self._epochs[new] = slot_table.epoch[new]
         self._acceptance.forget(new)
+        self._unread.forget(new)
         if len(new) == len(slots):
             self._earned.forget()
 

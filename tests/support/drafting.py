@@ -26,7 +26,7 @@ class AlwaysDraft(Speculation):
 
     num_steps = 0
 
-    def choose(self, slot_table, slots, may_draft, decode, verify) -> DraftPlan | None:
+    def choose(self, step_id, slot_table, slots, may_draft, decode, verify) -> DraftPlan | None:
         if not verify or not may_draft.any():
             return None
         self.num_steps += 1
@@ -41,8 +41,8 @@ class AlwaysDraft(Speculation):
 class DraftInTurns(AlwaysDraft):
     """Every other step decodes."""
 
-    def choose(self, slot_table, slots, may_draft, decode, verify) -> DraftPlan | None:
-        plan = super().choose(slot_table, slots, may_draft, decode, verify)
+    def choose(self, step_id, slot_table, slots, may_draft, decode, verify) -> DraftPlan | None:
+        plan = super().choose(step_id, slot_table, slots, may_draft, decode, verify)
         return plan if self.num_steps % 2 else None
 
 

@@ -10,13 +10,13 @@ from jaxserve import LLM, SamplingParams
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.build.adapter_reading import max_adapter_pages
+from jaxserve.engine.build.build import make_speculation
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
 from jaxserve.scheduler.earlier_outputs import make_earlier_outputs
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.scheduler import Scheduler
-from jaxserve.scheduler.speculation import Speculation
 from tests.support.golden_data import checkpoint
 
 SIZES: dict[str, Any] = {
@@ -74,7 +74,6 @@ def rescheduled(
 ) -> LLM:
     """A new engine on the runner of `whole`, with lower limits and its own prefix cache, or none."""
     parts, sizes = whole.parts, replace(whole.parts.sizes, **less)
-    proposer = parts.spec.programs.settings.proposer
     adapters = parts.input_processor.adapters
     scheduler = Scheduler(
         parts.spec.programs.groups,
@@ -88,9 +87,7 @@ def rescheduled(
         policy=make_policy(policy),
         prefix_eviction=prefix_eviction,
         num_host_pages=sizes.num_host_pages,
-        speculation=None
-        if proposer is None
-        else Speculation(sizes.max_num_seqs, [part.depth for part in proposer.parts]),
+        speculation=make_speculation(parts.spec.programs.settings.proposer, sizes.max_num_seqs),
         earlier_outputs=make_earlier_outputs(whole.config.speculation),
         num_draft_masks=parts.spec.programs.num_draft_masks,
         kv_policy=StreamingPolicy(whole.config.streaming) if whole.config.streaming is not None else None,

@@ -28,6 +28,7 @@ from jaxserve.lora.adapter_store import AdapterStore
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS
+from jaxserve.runner.drafts.proposer import Proposer
 from jaxserve.runner.programs.executables import Compiler
 from jaxserve.runner.programs.stored_layouts import place
 from jaxserve.runner.runner import Runner
@@ -145,9 +146,7 @@ def assemble(
         queue_limits=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=sizes.num_host_pages,
-        speculation=None
-        if proposer is None
-        else Speculation(sizes.max_num_seqs, [part.depth for part in proposer.parts]),
+        speculation=make_speculation(proposer, sizes.max_num_seqs),
         earlier_outputs=make_earlier_outputs(config.speculation),
         num_draft_masks=programs.num_draft_masks,
         kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
@@ -182,3 +181,11 @@ def assemble(
         clock=engine.clock,
     )
     return EngineParts(engine, runner, spec, model, described, text, input_processor)
+
+
+def make_speculation(proposer: Proposer | None, num_slots: int) -> Speculation | None:
+    """None where rows do not draft."""
+    if proposer is None:
+        return None
+    depths, catches_up = zip(*((part.depth, part.catches_up) for part in proposer.parts), strict=True)
+    return Speculation(num_slots, depths, catches_up)

@@ -57,6 +57,11 @@ class DraftModel(Proposer):
         return cls(replace(target, config=draft, extra=()), kind_without_window(target.config), keeps_laws)
 
     @property
+    def catches_up(self) -> bool:
+        """See `Proposer`."""
+        return True
+
+    @property
     def extra_arrays(self) -> tuple[ExtraArray, ...]:
         """See `Proposer`."""
         return (draft_kv(self.model),)

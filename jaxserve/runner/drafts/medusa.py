@@ -78,27 +78,30 @@ class Medusa(Proposer):
         """See `Proposer`."""
         paths = (self.tree * num_drafts)[:num_drafts]  # a small tree is repeated: twins are never accepted
         num_ranks = 1 + max(rank for path in paths for rank in path)
+        num_heads = max(len(path) for path in paths)  # of later heads there is no guess
         hidden = state.last_hidden[rows.slots]
-        num_rows, num_heads = len(hidden), self.heads.num_heads
-        raw = self.head_logits(params, hidden)
+        raw = self.head_logits(params, hidden, num_heads)
 
         def likeliest(raw: jax.Array) -> jax.Array:
             return top_k(mask_padding(raw, self.model.config.vocab_size), num_ranks)[1]
 
-        guesses = shard_rows(self.model.mesh, likeliest, raw).reshape(num_rows, num_heads, num_ranks)
+        guesses = shard_rows(self.model.mesh, likeliest, raw).reshape(len(hidden), num_heads, num_ranks)
         heads, ranks = jnp.int32([len(path) - 1 for path in paths]), jnp.int32([path[-1] for path in paths])
         node = {path: 1 + i for i, path in reversed(list(enumerate(paths)))}
         parents = jnp.int32([node.get(path[:-1], 0) for path in paths])
         return state, Drafts(
             guesses[:, heads, ranks],
             jnp.minimum(rows.room, min(num_drafts, len(self.tree))),
-            jnp.broadcast_to(parents, (num_rows, num_drafts)) if self.makes_trees else None,
+            jnp.broadcast_to(parents, (len(hidden), num_drafts)) if self.makes_trees else None,
         )
 
-    def head_logits(self, params: Params, hidden: Float[Array, "S D"]) -> Float[Array, "SK V"]:
-        """Logits of every head, row by row, K = num_heads."""
+    def head_logits(self, params: Params, hidden: Float[Array, "S D"], num_heads: int) -> Float[Array, "SK V"]:
+        """Logits of the first K = num_heads heads, row by row.
+
+        The small blocks of the others run, too: a part of the stacked weights would be a copy of them.
+        """
         model = self.model
-        x = medusa_states(params[DRAFT], hidden).reshape(-1, hidden.shape[1])
+        x = medusa_states(params[DRAFT], hidden)[:, :num_heads].reshape(-1, hidden.shape[1])
         return logits(Context(model.mesh, model.attention_backend), model.config, params, x)
 
 

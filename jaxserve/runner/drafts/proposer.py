@@ -80,6 +80,11 @@ class Proposer(ABC):
         return False
 
     @property
+    def catches_up(self) -> bool:
+        """Whether it first reads what rows have decoded without its drafts, so that `propose` takes longer then."""
+        return False
+
+    @property
     def extra_arrays(self) -> tuple[ExtraArray, ...]:
         """What it keeps of each page."""
         return ()

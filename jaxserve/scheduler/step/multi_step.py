@@ -106,7 +106,7 @@ def _plan_drafts(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, r
     may_draft = slot_table.may_draft[decodes]
     if len(rows.forced):
         may_draft &= ~np.isin(decodes, rows.forced)
-    return state.speculation.choose(slot_table, decodes, may_draft, decode, verify)
+    return state.speculation.choose(state.num_planned, slot_table, decodes, may_draft, decode, verify)
 
 
 def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bool:

@@ -1,7 +1,10 @@
 """Drafts of Medusa heads change no token, and come from the state after each row's last token."""
 
 import json
+from functools import partial
+from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,6 +15,8 @@ from jaxserve.core.options.speculative_config import SpeculativeConfig
 from jaxserve.engine.build.medusa_folder import write_medusa
 from jaxserve.models.config.medusa_heads import UNKNOWN
 from jaxserve.models.transformer import logits
+from jaxserve.runner.device_state import SlotSizes, init_slots
+from jaxserve.runner.drafts.proposer import DraftRows
 from tests.support.draft_laws import check_every_pair_of_features
 from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
@@ -82,11 +87,21 @@ def num_repeated(text):
 
 
 def test_untrained_heads_have_exactly_the_logits_of_the_models_head(tmp_path):
-    llm = drafting(heads_in(tmp_path, "llama3", 0), "llama3", NUM_HEADS)
+    llm = drafting(heads_in(tmp_path, "llama3", 0, CHAIN), "llama3", NUM_HEADS)
     proposer, params = llm.parts.spec.programs.settings.proposer, llm.parts.runner.weights
     hidden = jnp.asarray(np.random.default_rng(1).standard_normal((5, proposer.heads.d_model)), jnp.float32)
-    own = logits(llm.parts.runner.settings.context, llm.parts.model, params, jnp.repeat(hidden, NUM_HEADS, axis=0))
-    np.testing.assert_array_equal(proposer.head_logits(params, hidden), own)
+    for num_heads in (1, NUM_HEADS):
+        repeated = jnp.repeat(hidden, num_heads, axis=0)
+        own = logits(llm.parts.runner.settings.context, llm.parts.model, params, repeated)
+        np.testing.assert_array_equal(proposer.head_logits(params, hidden, num_heads), own)
+    # A chain of fewer drafts than heads has no logits of the others.
+    slots = jnp.arange(5, dtype=jnp.int32)
+    rows = DraftRows(slots, slots, slots, jnp.int32(5), slots, (), (), cast(Any, None))
+    state = init_slots(SlotSizes(4, own.shape[1], proposer.heads.d_model, jnp.float32))
+    for num_drafts in range(1, NUM_HEADS + 1):
+        program = str(jax.make_jaxpr(partial(proposer.propose, num_drafts=num_drafts))(params, state, rows))
+        assert f"f32[{5 * num_drafts},{own.shape[1]}]" in program
+        assert (f"f32[{5 * NUM_HEADS},{own.shape[1]}]" in program) == (num_drafts == NUM_HEADS)
 
 
 def test_heads_that_do_not_fit_are_refused(tmp_path):

@@ -60,15 +60,17 @@ class Records:
 
 
 class Replay:
-    """seconds: of a pass without drafts (None), and of one in which proposers up to a number run. chosen: how often
-    each row had each proposer, and none."""
+    """seconds: of a pass without drafts (None), and of one in which proposers up to a number run. read_s: of a pass in
+    which the second proposer, a draft model, catches up; None: it is of another kind. chosen: how often each row had
+    each proposer, and none."""
 
-    def __init__(self, acceptance: Acceptance, seconds: Mapping[int | None, float]):
+    def __init__(self, acceptance: Acceptance, seconds: Mapping[int | None, float], read_s: float | None = None):
         num_rows = acceptance.num_rows
         self.acceptance, self.seconds, self.slots = acceptance, seconds, np.arange(num_rows)
         self.decode = Bucket(num_rows, num_rows, 8)
         self.verify = Bucket((1 + MAX_DRAFTS) * num_rows, num_rows, 8, max_drafts=MAX_DRAFTS)
-        self.speculation = Speculation(num_rows, [int, int])
+        self.speculation = Speculation(num_rows, [int, int], [False, read_s is not None])
+        self.step_id, self.read_s, self.unread = 0, read_s or 0.0, np.zeros(num_rows, int)
         self.num_tokens, self.time, self.chosen = 0, 0.0, np.zeros((3, num_rows), int)
         none = np.zeros(num_rows, np.int32)
         for seconds_of_step in (
@@ -81,27 +83,33 @@ class Replay:
     def step(self, static: int | None = -1) -> None:
         """static: the proposer of all rows, None: no drafts; by default it is chosen."""
         most = proposers = np.zeros(len(self.slots), np.int32)
+        self.step_id += 1
         if static == -1:
             may_draft, table = np.ones(len(self.slots), bool), SimpleNamespace(epoch=self.acceptance.epoch)
-            plan = self.speculation.choose(table, self.slots, may_draft, self.decode, (self.verify,))
+            plan = self.speculation.choose(self.step_id, table, self.slots, may_draft, self.decode, (self.verify,))
             if plan is not None:
                 most, proposers = plan.max_drafts, plan.proposers
         elif static is not None:
             most, proposers = np.full(len(self.slots), MAX_DRAFTS), np.full(len(self.slots), static)
         epochs = self.acceptance.epoch.copy()
+        reads = (most > 0) & (proposers == 1)
+        read_s = self.read_s * (self.unread[reads].max(initial=0) // (1 + MAX_DRAFTS))
         accepted = self.acceptance.advance(proposers, most)
         slowest = int(proposers[most > 0].max()) if most.any() else None
         self.num_tokens += int((1 + accepted).sum())
-        self.time += self.seconds[slowest]
+        seconds = self.seconds[slowest] + read_s
+        self.time += seconds
+        self.unread = np.where(reads, accepted, self.unread + 1 + accepted) * (self.acceptance.epoch == epochs)
         for row in self.slots:
             self.chosen[proposers[row] if most[row] else 2, row] += 1
         if static == -1:
             counts = DraftCounts(most[:, None], accepted[:, None]) if most.any() else None
             bucket = self.verify if most.any() else self.decode
-            self._observe(bucket, counts, accepted, self.seconds[slowest], most, proposers, epochs)
+            self._observe(bucket, counts, accepted, seconds, most, proposers, epochs)
 
     def _observe(self, bucket, counts, accepted, seconds, most, proposers, epochs=None) -> None:
         plan = SimpleNamespace(
+            step_id=self.step_id,
             bucket=bucket,
             late_rows=(),
             slots=self.slots,
@@ -109,6 +117,7 @@ class Replay:
             max_drafts=most,
             proposers=proposers,
             samples=np.ones(len(self.slots), bool),
+            num_computed=lambda num_tokens: num_tokens,
         )
         columns = np.zeros((len(self.slots), 1))
         self.speculation.observe(plan, StepOutcome(0, 1, 1 + accepted, columns, columns, drafts=counts), seconds)

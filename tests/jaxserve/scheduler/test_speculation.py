@@ -16,7 +16,8 @@ TIMES = {DECODE: 1.0, NARROW: 1.0, WIDE: 1.0}
 
 
 class Rows:
-    """A slot table of rows that all take part in each step. times: seconds of a pass by bucket."""
+    """A slot table of rows that all take part in each step. times: seconds of a pass by bucket. read_s: of a pass in
+    which a draft model catches up; None: drafts are of another kind."""
 
     def __init__(
         self,
@@ -24,20 +25,37 @@ class Rows:
         times: dict[Bucket, float] = TIMES,
         verify: tuple[Bucket, ...] = (WIDE,),
         depth: int = 100,
+        read_s: float | None = None,
     ):
-        self.speculation = Speculation(num_rows, [lambda count: min(count, depth)])
+        self.speculation = Speculation(num_rows, [lambda count: min(count, depth)], [read_s is not None])
+        self.step_id, self.read_s, self.unread = 0, read_s or 0.0, np.zeros(num_rows, int)
+        self.seconds = list[float]()
         self.num_rows, self.times, self.verify = num_rows, times, verify
         self.slots, self.samples = np.arange(num_rows), np.ones(num_rows, bool)
         self.table, self.may_draft = SimpleNamespace(epoch=np.zeros(num_rows, np.int32)), np.ones(num_rows, bool)
         for seconds in (1000.0, 1.0, 1000.0):  # the first step may have compiled its bucket, the last the next step's
-            plan = SimpleNamespace(bucket=DECODE, late_rows=(), slots=self.slots)
-            self.observe(plan, StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
+            self.observe(self.plan(DECODE, np.zeros(num_rows, np.int32)), StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
 
     def observe(self, plan, outcome: StepOutcome, seconds: float) -> None:
         self.speculation.observe(plan, outcome, seconds)
 
-    def choose(self):
-        return self.speculation.choose(self.table, self.slots, self.may_draft, DECODE, self.verify)
+    def choose(self, decode: Bucket = DECODE):
+        self.step_id += 1
+        return self.speculation.choose(self.step_id, self.table, self.slots, self.may_draft, decode, self.verify)
+
+    def plan(self, bucket: Bucket, most: np.ndarray, step_id: int | None = None):
+        """Of a step; by default it is the last one that was chosen."""
+        return SimpleNamespace(
+            step_id=self.step_id if step_id is None else step_id,
+            bucket=bucket,
+            late_rows=(),
+            slots=self.slots,
+            epochs=self.table.epoch.copy(),
+            max_drafts=most,
+            proposers=np.zeros(self.num_rows, np.int32),
+            samples=self.samples,
+            num_computed=lambda num_tokens: num_tokens,
+        )
 
     def step(self, accepted: list[int]) -> list[int]:
         """One pass, in which rows accept so many drafts if they have as many; returns the most that they might have."""
@@ -45,18 +63,13 @@ class Rows:
         none = np.zeros(self.num_rows, np.int32)
         bucket, most = (DECODE, none) if drafts is None else drafts[:2]
         found = np.minimum(accepted, most).astype(np.int32)
-        plan = SimpleNamespace(
-            bucket=bucket,
-            late_rows=(),
-            slots=self.slots,
-            epochs=self.table.epoch.copy(),
-            max_drafts=most,
-            proposers=none,
-            samples=self.samples,
-        )
         counts = None if drafts is None else DraftCounts(most[:, None], found[:, None])
-        zeros = np.zeros((self.num_rows, 1))
-        self.observe(plan, StepOutcome(0, 1, 1 + found, zeros, zeros, drafts=counts), self.times[bucket])
+        zeros, seconds = np.zeros((self.num_rows, 1)), self.times[bucket]
+        if bucket.is_verify:
+            seconds += self.read_s * (self.unread.max() // (1 + bucket.max_drafts))
+        self.unread = found if bucket.is_verify else self.unread + 1
+        self.seconds.append(seconds)
+        self.observe(self.plan(bucket, most), StepOutcome(0, 1, 1 + found, zeros, zeros, drafts=counts), seconds)
         return most.tolist()
 
 
@@ -224,5 +237,53 @@ def test_a_decode_bucket_of_another_size_is_measured_too():
     rows = Rows()
     for _ in range(3):
         rows.step([2] * 4)
-    assert rows.speculation.choose(rows.table, rows.slots[:2], rows.may_draft[:2], Bucket(2, 2, 8), (WIDE,)) is None
+    two = rows.slots[:2], rows.may_draft[:2], Bucket(2, 2, 8), (WIDE,)
+    assert rows.speculation.choose(99, rows.table, *two) is None
     assert rows.choose() is not None
+
+
+def test_a_step_is_compared_with_the_decode_bucket_that_it_was_planned_instead_of():
+    """The next step is planned before, and may have another number of rows."""
+    rows, other = Rows(times=TIMES | {WIDE: 3.0}), Bucket(2, 2, 8)
+    for _ in range(3):
+        rows.observe(rows.plan(other, np.zeros(4, np.int32)), StepOutcome(0, 1, *np.zeros((3, 1))), 0.1)
+    for _ in range(2):  # the first may have compiled its bucket
+        drafts = rows.choose()
+        planned = rows.plan(WIDE, drafts.max_drafts)
+        rows.choose(decode=other)
+        none, zeros = np.zeros((4, 1), int), np.zeros((4, 1))
+        rows.observe(planned, StepOutcome(0, 1, np.ones(4, int), zeros, zeros, drafts=DraftCounts(none, none)), 3.0)
+        rows.speculation._since_trial[:] = 1000
+        rows.speculation._acceptance.forget(rows.slots)
+    assert rows.speculation._times.slowdowns(DECODE, [WIDE]) == [3.0]
+    assert rows.speculation._times.slowdowns(other, [WIDE]) == [1.0]
+    assert len(rows.speculation._options) <= 3
+
+
+READ_S = 0.15  # of a pass of a draft model: with three drafts, a pass of which reads four tokens
+
+
+def rows_of_a_draft_model() -> Rows:
+    return Rows(times={DECODE: 1.0, NARROW: 1 + 3 * READ_S}, verify=(NARROW,), read_s=READ_S)
+
+
+def test_what_a_draft_model_catches_up_on_does_not_lengthen_the_pause():
+    """Of rows whose drafts are not accepted: two passes in turns with a pause that stays as it is. In addition
+    the draft model takes the time of a pass for every four tokens."""
+    rows = rows_of_a_draft_model()
+    found = np.array([rows.step([0] * 4)[0] > 0 for _ in range(2000)])
+    firsts = np.flatnonzero(found[1:] & ~found[:-1])[2:]
+    assert found.sum() == pytest.approx(2 * (len(firsts) + 2), abs=2)
+    pause = 2 * 3 * READ_S / TRIAL_SHARE
+    assert set(np.diff(firsts).tolist()) == {int(pause) + 2}
+    assert sum(rows.seconds[firsts[0] :]) <= (1 + TRIAL_SHARE + READ_S / 4) * len(rows.seconds[firsts[0] :])
+
+
+def test_drafts_of_a_draft_model_that_pay_come_back():
+    """After a long time in which they did not, within one pause."""
+    rows = rows_of_a_draft_model()
+    for _ in range(2000):
+        rows.step([0] * 4)
+    found = [rows.step([3] * 4)[0] > 0 for _ in range(200)]
+    assert all(found[int(2 * 3 * READ_S / TRIAL_SHARE) + 2 :])
+    assert rows.speculation._times.slowdowns(DECODE, [NARROW]) == [1 + 3 * READ_S]
