@@ -15,7 +15,8 @@ from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.drafts.proposer import DraftRows, Proposer
-from jaxserve.scheduler.speculation import DraftPlan, Speculation
+from jaxserve.scheduler.costs.draft_options import DraftPlan
+from jaxserve.scheduler.speculation import Speculation
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import tiny_engine
 

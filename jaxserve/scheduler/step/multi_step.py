@@ -7,9 +7,9 @@ import numpy as np
 
 from jaxserve.core.buckets import Bucket, Buckets
 from jaxserve.core.row_layout import SAMPLING_INDEX
+from jaxserve.scheduler.costs.draft_options import DraftPlan
 from jaxserve.scheduler.memory.page_tables import extend_table, table_width
 from jaxserve.scheduler.memory.preemption import num_available_pages
-from jaxserve.scheduler.speculation import DraftPlan
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 

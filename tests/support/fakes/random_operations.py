@@ -10,8 +10,8 @@ from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, Schedul
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.scheduler.costs.draft_options import DraftPlan
 from jaxserve.scheduler.queue_limits import QueueLoad
-from jaxserve.scheduler.speculation import DraftPlan
 from tests.support.fakes.fake_adapters import UNREADABLE
 from tests.support.fakes.fake_engine import (
     MODEL,
