@@ -125,6 +125,21 @@ def tokens_a_pass(llm, text: list[int], num_tokens: int, answer: list[int] | Non
     return 1 + sum(accepted for _, accepted in seen) / sum(passes)
 
 
+def drafting_share(llm, texts: Texts, params) -> float:
+    """Of the passes of these texts, those in verify buckets."""
+    runner, passes = llm.parts.runner, {True: 0, False: 0}
+    collect = runner.collect
+
+    def collect_and_count(ticket):
+        outcome = collect(ticket)
+        passes[outcome.drafts is not None] += outcome.num_rounds
+        return outcome
+
+    with patch.object(runner, "collect", collect_and_count):
+        llm.generate(texts, params, use_tqdm=False)
+    return passes[True] / sum(passes.values())
+
+
 @contextmanager
 def counted_passes(llm) -> Iterator[list[int]]:
     """Yields the numbers of passes of the steps in verify buckets."""
