@@ -1,37 +1,25 @@
-"""Packed weights give the tokens of the decoded ones, and what weights of fewer bits cost and gain is measured.
+"""What weights of fewer bits cost in quality, and what they gain in memory and speed, is measured.
 
-GGUF files are kept packed: 100 prompts x 64 tokens in float32 are compared with those of transformers for the decoded
-weights, as in `scripts/prove parity`, which says what a tie is, and the devices' bytes with those of the file. Then
 SmolLM2 is written in each scheme of `jaxserve quantize`, and predicts 20,480 tokens of Python's reference. transformers
 reads these files, too (with compressed-tensors and bitsandbytes), and its logits are compared. While a process writes
 one, its memory is sampled. Speeds are tokens/s in turns with bfloat16: of W8A8 of decode steps, after prompts of a few
 tokens, of packed weights of whole texts. The memory of a process that has read the file is compared with one in
-bfloat16. Rows are stored in .cache/proofs: an interrupted run continues as long as sources are unchanged.
+bfloat16. `scripts/prove packed_tokens` compares tokens. Rows are stored in .cache/proofs: an interrupted run continues
+as long as sources are unchanged.
 """
 
 import argparse
 import json
-import sys
 from typing import Any
 
 from scripts.proofs import parity
 from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio
-from scripts.proofs.helpers.quantized_models import NEAREST, OUTLIERS, SMOOTHED, file_bytes, grown_bytes, quality
+from scripts.proofs.helpers.proof_tables import Table, page_of, table
 from scripts.proofs.helpers.stored_rows import stored_row
+from scripts.proofs.quantization.quantized_models import NEAREST, OUTLIERS, SMOOTHED, grown_bytes, quality
 from scripts.proofs.quantization.read_by_transformers import largest_error
 from scripts.proofs.quantization.written_memory import MOST_BYTES_OF_WRITING, peak_bytes
-
-WAYS: dict[str, dict[str, Any]] = {
-    "busy batch": {},
-    "chunks of 7": {"max_chunk_tokens": 7},
-    "preempted": {"is_small_pool": True},
-    "n-grams": {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4}},
-    "batch-invariant": {"batch_invariant": True},
-    "tensor-parallel": {"is_parallel": True},
-}
-MOST_BYTES = 1.02
-"""Of the weights on all devices, over those of the file. Devices that share a KV head each have its weights."""
 
 SMOOTH_W8A8, OUTLIERS_W8A8, NEAREST_NF4 = f"w8a8{SMOOTHED}", f"w8a8{OUTLIERS}", f"nf4{NEAREST}"
 MOST_PERPLEXITY = {"int8": 1.005, "q8_0": 1.005, SMOOTH_W8A8: 1.02, OUTLIERS_W8A8: 1.02, "fp8": 1.02}
@@ -66,54 +54,10 @@ def main(argv: list[str]) -> str:
             "speeds": _measured_speeds,
             "memory": lambda quantization: [grown_bytes(quantization)],
             "writing": lambda scheme: [peak_bytes(scheme)],
-        }.get(kind, _packed_row)
-        print(json.dumps(rows(name)))
+        }
+        print(json.dumps(rows[kind](name)))
         return ""
-    lines, bad = _tokens()
-    for table in (_qualities, _read, _writing, _memory, _speeds):
-        more, failed = table()
-        lines, bad = [*lines, "", *more], [*bad, *failed]
-    if bad:
-        raise SystemExit("\n".join([*lines, "", f"failed: {'; '.join(bad)}"]))
-    return "\n".join([*lines, "", "All rows pass."])
-
-
-Table = tuple[list[str], list[str]]
-"""Lines, and the rows that fail."""
-
-
-def _table(titles: list[str], rows: dict[str, tuple[list[Any], bool]]) -> Table:
-    """Of cells by the name of their row, each with whether it passes."""
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    lines += [f"| {' | '.join(map(str, [name, *cells]))} |" for name, (cells, _) in rows.items()]
-    print("\n".join(lines), file=sys.stderr)
-    return lines, [name for name, (_, passes) in rows.items() if not passes]
-
-
-def _tokens() -> Table:
-    rows = dict[str, tuple[list[Any], bool]]()
-    for model, num_devices in parity.MODELS.items():
-        most, _ = parity.tolerances(parity.read_goldens(model)[1])
-        for way in WAYS:
-            count = num_devices if "is_parallel" in WAYS[way] else 1
-            (row,) = stored_row("quantization", f"packed: {model}, {way}", count)
-            ties = ", ".join(f"{tie['gap']:.1e}" for tie in row["ties"]) or "–"
-            cells = [row["equal"], ties, len(row["faults"]), f"{row['logprob_error']:.1e} ({most:.1e})"]
-            cells += [row["preemptions"], f"{row['bytes_ratio']:.3f}", row["seconds"]]
-            passes = not row["faults"] and row["logprob_error"] <= most and 1 <= row["bytes_ratio"] <= MOST_BYTES
-            rows[f"{model}, {way}"] = cells, passes and (way != "preempted" or row["preemptions"] > 0)
-    titles = ["kept packed", "equal", "ties (top-2 gap)", "faults", "log-probability error (allowed)", "preemptions"]
-    return _table([*titles, f"bytes over the file's (at most {MOST_BYTES})", "s"], rows)
-
-
-def _packed_row(name: str) -> list[dict[str, Any]]:
-    from jaxserve.core.hardware.mesh import device_bytes
-
-    model, _, way = name.partition(", ")
-    llm, row = parity.run(model, WAYS[way] | {"quantization": "packed"})
-    runner = llm.parts.runner
-    on_all_devices = device_bytes(runner.params) * runner.settings.model.mesh.size
-    return [row | {"bytes_ratio": on_all_devices / file_bytes(model)}]
+    return page_of([make() for make in (_qualities, _read, _writing, _memory, _speeds)])
 
 
 def _qualities() -> Table:
@@ -128,13 +72,13 @@ def _qualities() -> Table:
         is_near = most is None or perplexity <= most * dense
         rows[name] = cells, is_near and (name not in WORSE or perplexity < found[WORSE[name]]["perplexity"])
     titles = ["scheme", "perplexity", "over dense", "bound", "divergence, nats", "same likeliest token"]
-    return _table([*titles, "MiB, decoded to float32 but for int8 and w8a8"], rows)
+    return table([*titles, "MiB, decoded to float32 but for int8 and w8a8"], rows)
 
 
 def _read() -> Table:
     found = {name: stored_row("quantization", f"transformers: {name}")[0] for name in READ}
     rows = {name: ([f"{error:.1e}", MOST_LOGIT_ERROR], error <= MOST_LOGIT_ERROR) for name, error in found.items()}
-    return _table(["read by transformers", "largest error of a logit", "bound"], rows)
+    return table(["read by transformers", "largest error of a logit", "bound"], rows)
 
 
 def _writing() -> Table:
@@ -143,14 +87,14 @@ def _writing() -> Table:
         scheme: ([f"{grown[scheme] / 2**20:.0f}", f"at most {most / 2**20:.0f}"], grown[scheme] <= most)
         for scheme, most in MOST_BYTES_OF_WRITING.items()
     }
-    return _table(["MiB by which a process grows while it writes", "measured", "bound"], rows)
+    return table(["MiB by which a process grows while it writes", "measured", "bound"], rows)
 
 
 def _memory() -> Table:
     dense, packed = (stored_row("quantization", f"memory: {name}")[0] for name in ("dense", "packed"))
     cells = [f"{dense / 2**20:.0f}", f"{packed / 2**20:.0f}", f"{packed / dense:.2f}", f"at most {MOST_MEMORY}"]
     titles = ["MiB by which a process grows", "bfloat16", "packed", "share", "bound"]
-    return _table(titles, {"weights of SmolLM2": (cells, packed <= MOST_MEMORY * dense)})
+    return table(titles, {"weights of SmolLM2": (cells, packed <= MOST_MEMORY * dense)})
 
 
 def _speeds() -> Table:
@@ -158,7 +102,7 @@ def _speeds() -> Table:
         name: ([f"{measured:.2f}", f"at least {least:.2f}"], measured >= least)
         for name, measured, least in stored_row("quantization", "speeds")
     }
-    return _table(["tokens/s over those of bfloat16", "measured", "bound"], rows)
+    return table(["tokens/s over those of bfloat16", "measured", "bound"], rows)
 
 
 def _measured_speeds(_: str) -> list[tuple[str, float, float]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from scripts.proofs.helpers.draft_configs import SMOLLM
-from scripts.proofs.helpers.quantized_models import quantized
 from scripts.proofs.parity import read_goldens
+from scripts.proofs.quantization.quantized_models import quantized
 
 SCRIPT = Path(__file__).with_name("transformers_logits.py")
 NUM_TEXTS, TEXT_LEN = 4, 100

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.process_memory import anonymous_bytes, peak_growth_bytes
-from scripts.proofs.helpers.quantized_models import options_of
+from scripts.proofs.quantization.quantized_models import options_of
 
 EMBEDDING, MODEL = 49_152 * 576, 134_515_008  # values of SmolLM2's largest matrix, and of all
 TEXTS = 128 * 256 * 576  # values that a layer makes of the texts of a calibration

@@ -1,5 +1,5 @@
 """The demo model's file, kept packed: greedy tokens and log-probabilities are those of transformers for the decoded
-weights, also where prefixes come from the cache. `scripts/prove quantization` runs a hundred prompts in more ways."""
+weights, also where prefixes come from the cache. `scripts/prove packed_tokens` runs a hundred prompts in more ways."""
 
 import pytest
 

@@ -83,14 +83,5 @@ def grown_bytes(quantization: str) -> int:
     return grown
 
 
-def file_bytes(model: str) -> int:
-    """Of all tensors of a GGUF file."""
-    from gguf import GGUFReader
-
-    from checkpoints.sources import resolve
-
-    return sum(int(tensor.n_bytes) for tensor in GGUFReader(resolve(model).weights).tensors)
-
-
 def _text() -> str:
     return "\n".join(topics[name] for name in sorted(topics))
