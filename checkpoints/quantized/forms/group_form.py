@@ -53,7 +53,7 @@ class GroupForm:
     def rounded(self, rows: np.ndarray) -> np.ndarray:
         """See `Coding`."""
         found = self._group_codes(rows)
-        return found.values(in_order(rows.shape[1], found.scales.shape[1]))
+        return found.values(in_order(rows.shape[1], self.group_len))
 
     def block_form(self) -> "BlockForm":
         """See `BlockCoding`."""

@@ -11,6 +11,7 @@ from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.runner.programs.programs import Programs
+from jaxserve.runner.programs.slot_programs import fork
 from tests.support.compiled.aot import tpu_mesh
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL
@@ -30,12 +31,12 @@ def plan(monkeypatch, **options) -> CapacityReport:
 
 
 def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
-    monkeypatch.setattr(Programs, "all", lambda self, buckets: [self.step(buckets[0]), self.fork()])
+    monkeypatch.setattr(Programs, "all", lambda self, buckets: [self.step(buckets[0]), fork(self)])
     found = plan(monkeypatch, num_pages=6000)
     assert not found.problems
     assert (found.device, found.num_devices) == ("TPU v6 lite", 2)
-    step, fork = found.programs
-    assert step.code_bytes > fork.code_bytes > 0
+    step, forks = found.programs
+    assert step.code_bytes > forks.code_bytes > 0
     exchanges = {part.kind: part for part in step.collectives}
     assert exchanges["all-reduce"].count >= 2 * NUM_LAYERS
     # Two in each layer, and some to draw tokens, one of them for logits that are computed again; 5 in each layer when
@@ -43,7 +44,7 @@ def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
     assert sum(part.count for part in step.collectives) < 3 * NUM_LAYERS + 7
     # 9 KB of activations and masks; 67 KB when XLA divides the penalty counts that the loop of rounds carries.
     assert exchanges["all-reduce"].num_bytes + exchanges["all-gather"].num_bytes < 16_000
-    assert not fork.collectives
+    assert not forks.collectives
     decode = found.steps[0]
     assert decode.floor.bandwidth_s == decode.floor.num_bytes / 1600e9
     assert decode.tokens_per_s == decode.num_rows / decode.floor.step_s
@@ -63,7 +64,7 @@ def test_adapters_add_to_what_devices_exchange_a_number_for_each_rank(monkeypatc
 
 def test_a_pool_so_small_that_it_is_moved_to_the_chips_own_memory_is_noticed(monkeypatch):
     """Control: the compiler copies it to fast memory and back."""
-    monkeypatch.setattr(Programs, "all", lambda self, buckets: [self.fork()])
+    monkeypatch.setattr(Programs, "all", lambda self, buckets: [fork(self)])
     (problem,) = plan(monkeypatch, num_pages=17).problems
     assert problem.startswith("fork: it makes 4 arrays of the pool's shape, the first by copy-")
 

@@ -54,7 +54,7 @@ class RandomDrafts:
     def __init__(self, seed: int):
         self._random = np.random.default_rng(seed)
 
-    def choose(self, slot_table, slots, may_draft, decode, verify) -> DraftPlan | None:
+    def choose(self, step_id, slot_table, slots, may_draft, decode, verify) -> DraftPlan | None:
         if not verify or self._random.random() < 0.2:
             return None
         bucket = verify[self._random.integers(len(verify))]

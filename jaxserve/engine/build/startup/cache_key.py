@@ -97,7 +97,7 @@ def sources_digest() -> str:
 
 
 def traced_sources() -> dict[str, bytes]:
-    """What exporting a program imports, directly or through other modules: content by module name.
+    """What programs and their export import, directly or through other modules: content by module name.
 
     Of jaxserve the modules that are named in import statements, of pallas_kernels, whose back ends are imported by
     computed names, every one, and their measured block sizes.
@@ -105,7 +105,7 @@ def traced_sources() -> dict[str, bytes]:
     root, kernels = (Path(str(package.__file__)).parent for package in (jaxserve, pallas_kernels))
     paths = [path for path in kernels.rglob("*") if path.suffix in KERNEL_FILES]
     sources = {f"pallas_kernels/{path.relative_to(kernels)}": path.read_bytes() for path in paths}
-    pending = [exported_programs.__name__]
+    pending = [Programs.__module__, exported_programs.__name__]
     while pending:
         module = pending.pop()
         path = root.parent.joinpath(*module.split(".")).with_suffix(".py")

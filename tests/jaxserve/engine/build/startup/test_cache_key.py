@@ -15,7 +15,7 @@ from jaxserve.kv import pool_layout
 from jaxserve.models import transformer
 from jaxserve.models.families import registry
 from jaxserve.runner import runner
-from jaxserve.runner.programs import exported_programs, programs
+from jaxserve.runner.programs import exported_programs, programs, slot_programs
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step import step
 from jaxserve.runner.step.step_settings import StepSettings
@@ -25,7 +25,7 @@ from pallas_kernels import dispatch
 from tests.support.tiny_engines import tiny_engine
 
 ROOT = Path(str(jaxserve.__file__)).parent.parent
-TRACED = (step, programs, exported_programs, row_layout, pool_layout, transformer, logprobs, dispatch)
+TRACED = (step, programs, slot_programs, exported_programs, row_layout, pool_layout, transformer, logprobs, dispatch)
 HOST_ONLY = (scheduler, llm, request, runner, registry)
 
 
