@@ -44,7 +44,7 @@ class EngineShapes:
 
     @cached_property
     def layout(self) -> KVLayout:
-        """Shape, dtype and sharding of the KV pool and the arrays beside it."""
+        """Shape, dtype and sharding of the KV pool and of extra arrays."""
         return self.settings.model.layout
 
     @cached_property
