@@ -8,7 +8,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.runner.programs.exported_programs import export_program, from_exported
-from jaxserve.runner.programs.slot_programs import fork
+from jaxserve.runner.programs.slot_programs import fork, set_masks
 from tests.support.compiled.aot import gpu_mesh, tpu_mesh
 
 SIZES = {"max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 64, "num_pages": 300}
@@ -25,6 +25,15 @@ def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_ex
     with no_persistent_cache():
         memory = forks.compile().memory_analysis()
     assert programs.traces == {"fork": 1}
+    assert memory.alias_size_in_bytes >= device_bytes(programs.state)
+
+
+def test_masks_of_many_rows_take_little_memory():
+    """The bits of 64 rows, as numbers, take 39 MB."""
+    programs = spec_on(tpu_mesh("v6e:2x2", 2)).programs
+    with no_persistent_cache():
+        memory = set_masks(programs, 64).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 2**20
     assert memory.alias_size_in_bytes >= device_bytes(programs.state)
 
 
