@@ -54,10 +54,10 @@ def _row(name: str) -> dict[str, Any]:
     llm, row = parity.run(model, WAYS[way] | {"quantization": "packed"})
     runner = llm.parts.runner
     on_all_devices = device_bytes(runner.params) * runner.settings.model.mesh.size
-    return row | {"bytes_ratio": on_all_devices / _file_bytes(model)}
+    return row | {"bytes_ratio": on_all_devices / file_bytes(model)}
 
 
-def _file_bytes(model: str) -> int:
+def file_bytes(model: str) -> int:
     """Of all tensors of a GGUF file."""
     from gguf import GGUFReader
 

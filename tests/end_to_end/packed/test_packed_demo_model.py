@@ -5,7 +5,7 @@ import pytest
 
 from jaxserve import LLM
 from jaxserve.core.hardware.mesh import device_bytes
-from scripts.proofs.helpers.quantized_models import file_bytes
+from scripts.proofs.packed_tokens.proof import file_bytes
 from tests.support.real_model_goldens import check_greedy
 
 pytestmark = pytest.mark.optimized
