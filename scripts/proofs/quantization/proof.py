@@ -1,11 +1,12 @@
 """What weights of fewer bits cost in quality, and what they gain in memory and speed, is measured.
 
-SmolLM2 is written in each scheme of `jaxserve quantize`, and predicts 20,480 tokens of Python's reference. transformers
-reads these files, too (with compressed-tensors and bitsandbytes), and its logits are compared. While a process writes
-one, its memory is sampled. Speeds are tokens/s in turns with bfloat16: of W8A8 of decode steps, after prompts of a few
-tokens, of packed weights of whole texts. The memory of a process that has read the file is compared with one in
-bfloat16. `scripts/prove packed_tokens` compares tokens. Rows are stored in .cache/proofs: an interrupted run continues
-as long as sources are unchanged.
+SmolLM2 is written in each scheme of `jaxserve quantize`, and with blocks of Q6_K in its down projections (rows of the
+others are no multiple of 256), and predicts 20,480 tokens of Python's reference. transformers reads these files, too
+(with compressed-tensors and bitsandbytes), and its logits are compared. While a process writes one, its memory is
+sampled. Speeds are tokens/s in turns with bfloat16: of W8A8 of decode steps, after prompts of a few tokens, of packed
+weights of whole texts. The memory of a process that has read the file is compared with one in bfloat16. `scripts/prove
+packed_tokens` compares tokens. Rows are stored in .cache/proofs: an interrupted run continues as long as sources are
+unchanged.
 """
 
 import argparse
@@ -17,20 +18,20 @@ from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio
 from scripts.proofs.helpers.proof_tables import Table, page_of, table
 from scripts.proofs.helpers.stored_rows import stored_row
-from scripts.proofs.quantization.quantized_models import NEAREST, OUTLIERS, SMOOTHED, grown_bytes, quality
+from scripts.proofs.quantization.quantized_models import NEAREST, OUTLIERS, Q6_K, SMOOTHED, grown_bytes, quality
 from scripts.proofs.quantization.read_by_transformers import largest_error
 from scripts.proofs.quantization.written_memory import MOST_BYTES_OF_WRITING, peak_bytes
 
 SMOOTH_W8A8, OUTLIERS_W8A8, NEAREST_NF4 = f"w8a8{SMOOTHED}", f"w8a8{OUTLIERS}", f"nf4{NEAREST}"
-MOST_PERPLEXITY = {"int8": 1.005, "q8_0": 1.005, SMOOTH_W8A8: 1.02, OUTLIERS_W8A8: 1.02, "fp8": 1.02}
+MOST_PERPLEXITY = {"int8": 1.005, "q8_0": 1.005, SMOOTH_W8A8: 1.02, OUTLIERS_W8A8: 1.02, "fp8": 1.02, Q6_K: 1.02}
 MOST_PERPLEXITY |= dict.fromkeys(("awq-g64", "gptq-g64", "nf4"), 1.08)
 """Over that of the dense model. W8A8 has no bound without a text (1.027 on the day it was first measured), nor have
 schemes with the nearest of few codes (NF4 1.29 on 4,096 tokens, by GPTQ 1.04)."""
 WORSE = dict.fromkeys(("int8", "w8a8", SMOOTH_W8A8, OUTLIERS_W8A8, "fp8", "gptq-g64", "awq-g64"), "int4-g64")
-WORSE |= {"nf4": NEAREST_NF4, "q8_0": "q4_0"}
+WORSE |= {"nf4": NEAREST_NF4, "q8_0": "q4_0", Q6_K: "q4_0"}
 """Schemes, and those that must be further from the dense model: with fewer bits, or with the nearest codes."""
 
-READ = ("int8", "w8a8", "fp8", "int4-g64", "gptq-g64", "awq-g64", "nf4", "q8_0", "q4_0")
+READ = ("int8", "w8a8", "fp8", "int4-g64", "gptq-g64", "awq-g64", "nf4", "q8_0", "q4_0", Q6_K)
 MOST_LOGIT_ERROR = 1e-4
 """Over the largest logit; in float32 4e-6."""
 

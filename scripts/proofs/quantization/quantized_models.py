@@ -14,9 +14,11 @@ from pydoc_data.topics import topics
 from typing import Any
 
 from checkpoints.quantized.forms.form_names import GGUF_NAMES
+from checkpoints.sources import resolve
 from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.process_memory import anonymous_bytes
 from scripts.proofs.helpers.stored_rows import ROOT, STORE, state_of_sources
+from scripts.proofs.quantization.q6_k import with_q6_k
 
 PIECE_LEN, NUM_PIECES = 512, 40
 CALIBRATION_CHARS = 200_000
@@ -26,6 +28,8 @@ SMOOTHED, NEAREST, OUTLIERS = ", smoothed", ", nearest codes", ", outliers"
 """After the name of a scheme: calibrated with a text that it does not need; without the text that it has otherwise;
 with columns that are not coded."""
 NUM_OUTLIERS = 16
+Q6_K = "q6_k"
+"""A form that `jaxserve quantize` does not write."""
 
 
 def quality(name: str) -> dict[str, Any]:
@@ -46,10 +50,14 @@ def quality(name: str) -> dict[str, Any]:
 
 
 def quantized(name: str) -> Path:
-    """The folder or GGUF file of the model with this scheme, written now where it is missing."""
+    """The folder or GGUF file of the model with this scheme, written now where it is missing. q6_k: see `with_q6_k`."""
     store, scheme = STORE / f"quantized-{state_of_sources('quantization')}", name.partition(",")[0]
-    folder = store / (f"{scheme}.gguf" if scheme in GGUF_NAMES else name.replace(", ", "-").replace(" ", "-"))
-    if folder.suffix and folder.exists():
+    in_one_file = scheme == Q6_K or scheme in GGUF_NAMES
+    folder = store / (f"{scheme}.gguf" if in_one_file else name.replace(", ", "-").replace(" ", "-"))
+    if in_one_file and folder.exists():
+        return folder
+    if scheme == Q6_K:
+        with_q6_k(resolve(SMOLLM).weights, quantized("q8_0"), folder)
         return folder
     command = [sys.executable, "-m", "jaxserve.cli.main", "quantize", SMOLLM, str(folder), "--scheme", scheme]
     subprocess.run([*command, *options_of(name)], cwd=ROOT, check=True)
