@@ -36,6 +36,15 @@ class OwnTexts:
         return (place >= self.starts[:, None]) & (place < self.ends[:, None])
 
 
+def prepare(folder: Path) -> None:
+    """Makes `folder`. Raises ConfigError where it holds other files than those that a training has begun with."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file: name a folder", "out")
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()) and not (folder / FILE).exists():
+        raise ConfigError(f"{folder} is not empty, and no training has begun in it: name another folder", "out")
+
+
 def own_texts(
     llm: LLM,
     folder: Path,
@@ -96,7 +105,7 @@ def _read(path: Path, text_len: int, key: str) -> OwnTexts:
         with np.load(path, allow_pickle=False) as file:
             texts, known = OwnTexts(file["tokens"], file["starts"], file["ends"]), str(file["key"])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{path} cannot be read ({error}): delete it to generate new texts") from error
+        raise ConfigError(f"{path} cannot be read ({error}): empty the folder, or name another") from error
     if known != key or texts.tokens.shape != (len(texts.starts), text_len):
-        raise ConfigError(f"{path} has texts with {known} instead of {key}: delete it, or name another folder")
+        raise ConfigError(f"{path} has texts with {known} instead of {key}: empty the folder, or name another")
     return texts

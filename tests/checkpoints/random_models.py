@@ -3,9 +3,19 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jax.sharding import PartitionSpec as P
 
 from checkpoints.mapping.rules import ModelDims
 from tests.checkpoints import gguf_builder as build
+
+# The axis of each leaf that tensor parallelism shards: attention over K, the MLP over F, the vocabulary over its rows.
+SPECS = {
+    "embed": P("tensor"),
+    "qkv": P(None, "tensor"),
+    "o": P(None, None, "tensor"),
+    "gate_up": P(None, None, "tensor"),
+    "down": P(None, None, "tensor"),
+}
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,7 @@ from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from checkpoints.tensor_names import gemma3_names, llama_names
 from tests.checkpoints import gguf_builder as build
-from tests.checkpoints.random_models import Sizes, gguf_tensors, grouped, hf_tensors, tree
-
-# The axis of each leaf that tensor parallelism shards: attention over K, the MLP over F, the vocabulary over its rows.
-SPECS = {
-    "embed": P("tensor"),
-    "qkv": P(None, "tensor"),
-    "o": P(None, None, "tensor"),
-    "gate_up": P(None, None, "tensor"),
-    "down": P(None, None, "tensor"),
-}
+from tests.checkpoints.random_models import SPECS, Sizes, gguf_tensors, grouped, hf_tensors, tree
 
 
 def checkpoint_of(folder, sizes, tensors, spelling, *, is_gemma=False, kind="F32"):

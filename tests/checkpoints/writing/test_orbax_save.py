@@ -14,15 +14,8 @@ from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.loading.orbax_restore import restore
 from checkpoints.mapping.trees import by_path
 from checkpoints.writing.orbax_save import save
-from tests.checkpoints.random_models import Sizes, hf_tensors, tree
+from tests.checkpoints.random_models import SPECS, Sizes, hf_tensors, tree
 
-SPECS = {
-    "embed": P("tensor"),
-    "qkv": P(None, "tensor"),
-    "o": P(None, None, "tensor"),
-    "gate_up": P(None, None, "tensor"),
-    "down": P(None, None, "tensor"),
-}
 SIZES = Sizes(vocab_size=323, padded_vocab=512)  # an odd vocabulary, two KV heads
 
 

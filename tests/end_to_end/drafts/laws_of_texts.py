@@ -16,8 +16,9 @@ NUM_TEXTS, NUM_ROWS = 480, 8
 SKIP = {"method": "layer_skip", "skip_layers": (1,), "num_speculative_tokens": 3}
 
 
-def engine_with_drafts(**options):
-    return always(tiny_engine("llama3", speculative_config=SpeculativeConfig(**options)))
+def engine_with_drafts(tensor_parallel_size=1, **options):
+    config = SpeculativeConfig(**options)
+    return always(tiny_engine("llama3", speculative_config=config, tensor_parallel_size=tensor_parallel_size))
 
 
 @cache

@@ -1,5 +1,7 @@
 """Other rules of acceptance in the engine: the same texts at temperature 0, and refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tests.end_to_end.drafts.laws_of_texts import SKIP, engine_with_drafts
 from tests.support.drafting import counted
 from tests.support.eagle_drafts import LONG, answers, prompts
 from tests.support.golden_data import checkpoint
+from tests.support.tiny_engines import tiny_engine
 
 
 @pytest.mark.parametrize("acceptance", ["rejection", "typical"])
@@ -18,6 +21,22 @@ def test_texts_at_temperature_0_are_those_without_drafts(acceptance):
     with counted(llm) as seen:
         outputs = llm.generate(prompts(), LONG, use_tqdm=False)
     assert [out.outputs[0].token_ids for out in outputs] == answers()
+    proposed, accepted = np.sum(seen, axis=0)
+    assert 0 < accepted < proposed
+
+
+@pytest.mark.parametrize("acceptance", ["rejection", "typical"])
+def test_penalties_and_several_texts_of_a_prompt_on_two_devices(acceptance):
+    """At temperature 0, where every rule gives the texts of decoding alone."""
+    params = replace(LONG, n=2, presence_penalty=0.5, repetition_penalty=1.2)
+    plain = tiny_engine("llama3").generate(prompts(), params, use_tqdm=False)
+    llm = engine_with_drafts(**SKIP, acceptance=acceptance, tensor_parallel_size=2)
+    with counted(llm) as seen:
+        outputs = llm.generate(prompts(), params, use_tqdm=False)
+    assert [[one.token_ids for one in out.outputs] for out in outputs] == [
+        [one.token_ids for one in out.outputs] for out in plain
+    ]
+    assert [out.outputs[0].token_ids for out in plain] != answers(), "penalties count"
     proposed, accepted = np.sum(seen, axis=0)
     assert 0 < accepted < proposed
 

@@ -1,8 +1,11 @@
-"""A server's /metrics count the drafts of its engine, under the names of vLLM."""
+"""A server answers with the texts of an engine without drafts; /metrics counts drafts, under the names of vLLM."""
+
+import json
 
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
+from jaxserve import SamplingParams
 from jaxserve.bench.serving.client.speculation_metrics import read_counts, speculation
 from jaxserve.core.step_outcome import DraftCounts
 from tests.end_to_end.drafts.test_speculation import DRAFTS
@@ -27,24 +30,35 @@ def counters(text: str, prefix: str) -> dict[str, dict[str | None, float]]:
     return found
 
 
-def test_counters_are_the_drafts_of_all_steps_by_position():
+def answered(text: str) -> tuple[list[int], list[float]]:
+    """The token ids of an answer, or of a stream, and their log-probabilities."""
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line and line != "data: [DONE]"]
+    choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+    ids = [token for choice in choices for token in choice["token_ids"] or ()]
+    return ids, [value for choice in choices if choice["logprobs"] for value in choice["logprobs"]["token_logprobs"]]
+
+
+def test_answers_are_those_without_drafts_and_counters_are_the_drafts_of_all_steps_by_position():
     llm, seen = always(rescheduled(tiny_engine("llama3", speculative_config=DRAFTS), None)), list[DraftCounts]()
 
     def see(outcome) -> None:
         if outcome.drafts is not None:
             seen.append(outcome.drafts)
 
+    asked = [golden.prompt * 2 for golden in goldens("llama3")]
+    options = [
+        {"max_tokens": 32, "ignore_eos": True, "temperature": 0.5 * i, "seed": i, "logprobs": 2}
+        for i in range(len(asked))
+    ]
     with watched(llm, see), running(llm) as server:
         before = server.get("/metrics").text
-        for i, golden in enumerate(goldens("llama3")):
-            body = {
-                "prompt": golden.prompt * 2,
-                "max_tokens": 32,
-                "ignore_eos": True,
-                "temperature": 0.5 * i,
-                "seed": i,
-            }
-            assert server.post("/v1/completions", body).status_code == 200
+        for i, (prompt, params) in enumerate(zip(asked, options, strict=True)):
+            (plain,) = tiny_engine("llama3").generate(prompt, SamplingParams(**params), use_tqdm=False)[0].outputs
+            body = {"prompt": prompt, "return_token_ids": True, "stream": i % 2 == 1, **params}
+            ids, logprobs = answered(server.post("/v1/completions", body).text)
+            assert ids == plain.token_ids
+            drawn = [found[token].logprob for found, token in zip(plain.logprobs, plain.token_ids, strict=True)]
+            np.testing.assert_allclose(logprobs, drawn, atol=2e-5)
         after = server.get("/metrics").text
     assert [value for values in counters(before, "vllm").values() for value in values.values()] == [0, 0, 0]
     proposed = np.concatenate([counts.num_proposed.ravel() for counts in seen])
