@@ -18,7 +18,7 @@ from jaxserve.core.hardware.compilers import LIBTPU_VARIABLES
 from tests.repository.modules import ROOT, names_of
 from tests.support import shape_checks
 
-pytest_plugins = ["tests.support.slow_files"]
+pytest_plugins = ["tests.support.runs.slow_files", "tests.support.runs.thorough_tests"]
 pytest.register_assert_rewrite("tests.support.invariance_laws")  # its asserts show values, as in test files
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.slow_files import SlowFiles
+from tests.support.runs.slow_files import SlowFiles
 
 
 class Terminal:

@@ -17,11 +17,13 @@ def gemma(tmp_path_factory):
     return MergedCase("gemma3", tmp_path_factory.mktemp("gemma"))
 
 
+@pytest.mark.thorough
 def test_layers_of_several_kv_groups_on_four_devices(gemma):
     """The devices share one KV head of this model, whose rows of b are repeated."""
     gemma.check(gemma.llm(tensor_parallel_size=4))
 
 
+@pytest.mark.thorough
 def test_drafts_of_their_own_texts(llama, monkeypatch):
     config = {"method": "ngram", "num_speculative_tokens": 1, "prompt_lookup_min": 1}
     llm = LLM(llama.model, **SMALL | LORA, speculative_config=config)
@@ -30,6 +32,7 @@ def test_drafts_of_their_own_texts(llama, monkeypatch):
     assert any(plan.bucket.is_verify and plan.has_adapters for plan in planned)
 
 
+@pytest.mark.thorough
 def test_bits_do_not_depend_on_the_batch(llama):
     llm = llama.llm(batch_invariant=True)
     for i, among_others in enumerate(llama.check(llm)):

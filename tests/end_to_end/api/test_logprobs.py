@@ -15,6 +15,7 @@ def log_softmax(logits):
     return z - np.log(np.exp(z - z.max(-1, keepdims=True)).sum(-1, keepdims=True)) - z.max(-1, keepdims=True)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("family", "options"),
     [("llama3", {}), ("llama3", {"max_chunk_tokens": 7}), ("llama3", {"tensor_parallel_size": 2})],

@@ -24,6 +24,7 @@ def test_blocks_are_found_with_their_lines():
     ]
 
 
+@pytest.mark.thorough
 def test_the_recipes_run_from_top_to_bottom(real_model, capsys):
     real_model("smollm2-135m-instruct")
     namespace = {"__name__": "recipes"}

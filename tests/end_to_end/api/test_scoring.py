@@ -65,6 +65,7 @@ def computed_tokens(llm):
         engine.observer = None
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("family", "options"), WAYS)
 def test_scores_equal_those_of_separate_calls(family, options):
     llm, pairs = tiny_engine(family, **options), pairs_of(np.random.default_rng(1), 3)

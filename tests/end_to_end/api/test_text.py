@@ -117,6 +117,7 @@ def test_the_demo_model_answers_as_an_assistant(llm):
     assert again.outputs == answer.outputs
 
 
+@pytest.mark.thorough
 def test_texts_for_training_begin_with_questions_of_the_model(llm):
     """After what stands before every question; each is drawn with a seed of its own, and the answer may begin."""
     one, other = openings(llm, None, [0, 1], 0)

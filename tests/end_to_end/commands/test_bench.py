@@ -54,6 +54,7 @@ def test_throughput_says_all_there_is_to_say(bench, capsys):
     assert progress == ""
 
 
+@pytest.mark.thorough
 def test_throughput_with_adapters(bench, capsys):
     lens = ["--num-prompts", "8", "--input-len", "2:6", "--output-len", "3", "--repeats", "1", "--quiet"]
     report = bench("throughput", *lens, "--num-adapters", "5", "--adapter-rank", "3", "--max-loras", "2")
@@ -125,6 +126,7 @@ def test_help_is_shown_without_jax(capsys, monkeypatch):
     assert "--max-num-seqs" in shown
 
 
+@pytest.mark.thorough
 def test_spec_compares_drafts_with_plain_decoding(bench, tmp_path, capsys):
     page = tmp_path / "page.html"
     drafts = ["--drafts", '{"method": "suffix", "num_speculative_tokens": 4}']

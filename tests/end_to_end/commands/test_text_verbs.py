@@ -23,6 +23,7 @@ ON_ITS_TERMINAL = (
 )
 
 
+@pytest.mark.thorough
 def test_generate_prints_the_completion_and_times_loading_compiling_and_generating_apart(real_model):
     real_model(NAME)
     args = ["--prompt", "The capital of France is", "--temperature", "0", "--max-tokens", "4"]

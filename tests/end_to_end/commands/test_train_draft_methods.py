@@ -18,6 +18,7 @@ ENGINE = ["--dtype", "float32", "--num-pages", "200"]
 OPTIONS = ["--learning-rate", "0.02", *ENGINE]
 
 
+@pytest.mark.thorough
 def test_an_eagle_draft_is_trained_and_used(tmp_path, capsys):
     out, model = tmp_path / "draft", str(checkpoint("llama3"))
     sizes = ["--num-tokens", "2000", "--text-len", "32", "--max-steps", "50", "--epochs", "100"]
@@ -38,6 +39,7 @@ def test_methods_that_take_layers_apart_need_dense_weights(method, tmp_path, cap
     check_mistake_here(["train-draft", str(checkpoint("llama3")), *options], message, capsys)
 
 
+@pytest.mark.thorough
 def test_layers_to_skip_are_found_and_used(tmp_path, capsys):
     out, model = tmp_path / "skips", str(checkpoint("llama3"))
     sizes = ["--num-tokens", "500", "--text-len", "32"]

@@ -15,6 +15,7 @@ from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import tiny_engine
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("acceptance", ["rejection", "typical"])
 def test_texts_at_temperature_0_are_those_without_drafts(acceptance):
     llm = engine_with_drafts(**SKIP, acceptance=acceptance)
@@ -25,6 +26,7 @@ def test_texts_at_temperature_0_are_those_without_drafts(acceptance):
     assert 0 < accepted < proposed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("acceptance", ["rejection", "typical"])
 def test_penalties_and_several_texts_of_a_prompt_on_two_devices(acceptance):
     """At temperature 0, where every rule gives the texts of decoding alone."""
@@ -41,6 +43,7 @@ def test_penalties_and_several_texts_of_a_prompt_on_two_devices(acceptance):
     assert 0 < accepted < proposed
 
 
+@pytest.mark.thorough
 def test_rejection_accepts_all_drafts_of_a_model_that_drafts_for_itself():
     options = {"method": "draft_model", "model": str(checkpoint("llama3")), "num_speculative_tokens": 3}
     llm = engine_with_drafts(**options, acceptance="rejection")

@@ -21,6 +21,7 @@ def drafting(family, options, **engine):
     return always(tiny_engine(family, speculative_config=config, **engine))
 
 
+@pytest.mark.thorough
 def test_every_pair_of_features_gives_the_same_text(tmp_path):
     """Looked-up chains and trees of an EAGLE layer, which rows have in turns, on two devices."""
     options = {"learned": "eagle3", "model": saved(tmp_path, random_draft("gemma3", 4)), "eagle_topk": 2}

@@ -27,6 +27,7 @@ def texts(llm, prompts, params):
 
 # Gemma's layers with a window have their own pages, in which the draft has no KV. It has one KV head, which each device
 # has, in the target's pages and in the draft's.
+@pytest.mark.thorough
 @pytest.mark.parametrize(("family", "options"), [("llama3", {}), ("gemma3", {"tensor_parallel_size": 2})])
 def test_every_pair_of_features_gives_the_same_text(family, options):
     prompts = [goldens(family)[i % 3].prompt[: 4 + i] for i in range(len(ROWS))]

@@ -19,6 +19,7 @@ from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, tiny_engine
 
 
+@pytest.mark.thorough
 def test_control_a_draft_without_its_kv_is_often_wrong():
     prompts = [golden.prompt for golden in goldens("llama3")]
 

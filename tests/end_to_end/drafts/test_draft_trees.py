@@ -3,6 +3,7 @@
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from tests.end_to_end.drafts.test_speculation import requests
@@ -26,6 +27,7 @@ def test_trees_of_which_every_accepted_draft_must_be_moved_give_the_same_text():
     assert 10 < accepted < proposed / 2
 
 
+@pytest.mark.thorough
 def test_control_paths_that_are_not_moved_give_other_texts():
     prompts, params = requests("llama3")
     expected, _, _ = run(tiny_engine("llama3"), prompts, params, 1, is_overlapped=False)

@@ -15,6 +15,7 @@ from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL, driven, rescheduled, tiny_engine
 
 
+@pytest.mark.thorough
 def test_every_pair_of_features_gives_the_same_text(tmp_path):
     """Trees on two devices, whose KV lies in the pages of the layers without a window."""
     folder = saved(tmp_path, random_draft("gemma3", 4))
@@ -44,6 +45,7 @@ def test_preemption_chunks_cached_prefixes_and_samples_change_nothing(folder):
     assert llm.stats.num_pages_free == num_pages - 1
 
 
+@pytest.mark.thorough
 def test_cached_pages_have_the_kv_of_the_draft(folder):
     """With cached prefixes about as many drafts are accepted: only one feature is missing."""
     plain = eagle_engine(folder, topk=1)

@@ -96,6 +96,7 @@ def expected(matchers):
     return found
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_texts_are_those_without_drafts(method, matchers, expected):
     """Also where the proposer makes trees, of which rows with a grammar have one path."""
@@ -137,6 +138,7 @@ def test_texts_do_not_depend_on_overlap_preemption_and_cached_prefixes(matchers,
         assert llm.stats.num_pages_free == llm.parts.spec.sizes.num_pages - 1
 
 
+@pytest.mark.thorough
 def test_the_programs_of_drafts_are_compiled_by_the_warm_up(matchers):
     """Each once, and all update the whole state in place."""
     llm = drafting(matchers)

@@ -21,12 +21,14 @@ def skipping(family, *layers, **options):
     return always(tiny_engine(family, speculative_config=config, **options))
 
 
+@pytest.mark.thorough
 def test_every_pair_of_features_gives_the_same_text():
     """On two devices. Gemma's layers have windows, whose pages the drafts write, too."""
     proposed, accepted = check_every_pair_of_features("gemma3", skipping("gemma3", 0, 3, tensor_parallel_size=2))
     assert 0 < accepted < proposed
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("platform", "num_drafts"), [("cpu", 3), ("gpu", 2)])
 def test_drafts_are_right_where_the_skipped_layer_adds_nothing(platform, num_drafts, monkeypatch):
     """A layer whose outputs are zero: with and without it the model is the same, its KV included.

@@ -39,6 +39,7 @@ def drafting(folder, family, num_drafts, **options):
     return always(tiny_engine(family, speculative_config=config, **options))
 
 
+@pytest.mark.thorough
 def test_every_pair_of_features_gives_the_same_text(tmp_path):
     """Trees of random guesses, on two devices, with windows."""
     llm = drafting(heads_in(tmp_path, "gemma3", 0.05), "gemma3", 12, tensor_parallel_size=2)

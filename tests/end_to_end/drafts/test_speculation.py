@@ -27,6 +27,7 @@ def requests(family):
     return prompts, [SamplingParams(max_tokens=12 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("family", "options", "ways"),
     [
@@ -64,6 +65,7 @@ def test_beams_do_not_draft_and_find_the_same_texts():
     ]
 
 
+@pytest.mark.thorough
 def test_synthetic_acceptance_is_that_of_the_option():
     """0.7 accepts 0.7 + 0.49 + 0.343 of three drafts on average, and each pass has drafts."""
     options = {"method": "ngram", "num_speculative_tokens": 3, "synthetic_acceptance": 0.7}

@@ -20,6 +20,7 @@ def suffix(family, ring=RING, **options):
     return always(tiny_engine(family, speculative_config=config, **options))
 
 
+@pytest.mark.thorough
 def test_every_pair_of_features_gives_the_same_text():
     """On two devices, with windows."""
     llm = suffix("gemma3", tensor_parallel_size=2)
@@ -39,6 +40,7 @@ def test_preemption_chunks_and_cached_prefixes_change_nothing():
     assert llm.stats.num_preemptions > 0
 
 
+@pytest.mark.thorough
 def test_earlier_outputs_help_their_owner_alone():
     """A sampled text does not repeat itself; once it is known, its tokens are accepted run after run."""
     llm = suffix("llama3", ring=512, scheduling_policy="fair")
@@ -57,6 +59,7 @@ def test_earlier_outputs_help_their_owner_alone():
     assert [accepted(), accepted("a")] == [second, second]
 
 
+@pytest.mark.thorough
 def test_earlier_outputs_help_the_same_adapter_alone(tmp_path):
     """Adapters that add zeros say what the model says: any draft from another's output would be accepted, too."""
     llm = suffix("llama3", ring=512, enable_lora=True)

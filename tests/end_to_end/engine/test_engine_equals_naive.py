@@ -40,6 +40,7 @@ def test_prompts_in_chunks(family, chunk):
     assert generate(tiny_engine(family, max_chunk_tokens=chunk), prompts) == tokens
 
 
+@pytest.mark.thorough
 def test_a_rope_with_two_tables_is_settled_by_the_engines_context():
     """Phi-3's original context has 32 tokens here: an engine for 128 uses the long table from the first token on."""
     prompts, tokens = expected("phi3")

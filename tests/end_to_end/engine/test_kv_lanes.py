@@ -19,6 +19,7 @@ def generate(llm, prompts, params=GREEDY):
     return [out.outputs[0].token_ids for out in llm.generate(prompts, params, use_tqdm=False)]
 
 
+@pytest.mark.thorough
 def test_prompts_in_chunks_among_decoding_rows():
     """In a family with two kinds of layers, one of them windowed."""
     llm = tiny_engine("gemma3", **LANES, max_chunk_tokens=7)
@@ -27,6 +28,7 @@ def test_prompts_in_chunks_among_decoding_rows():
     assert generate(llm, [golden.prompt for golden in expected]) == [golden.greedy for golden in expected]
 
 
+@pytest.mark.thorough
 def test_heads_divided_over_devices_and_samples_that_part_from_a_shared_page():
     params = SamplingParams(n=3, seed=5, max_tokens=24, ignore_eos=True)
     outputs = []

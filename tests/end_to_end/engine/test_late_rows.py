@@ -59,6 +59,7 @@ def expected(words):
     return tokens, logprobs
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("options", [{}, {"tensor_parallel_size": 2}, {"enable_prefix_caching": True}], ids=str)
 def test_texts_do_not_depend_on_when_a_row_draws(options, words, expected, plain):
     tokens, logprobs, num_steps, late = run(tiny_engine("llama3", **options), words, is_overlapped=True)

@@ -74,6 +74,7 @@ def _logprobs(out):
     return [p.logprob for entry in entries if entry for p in entry.values()]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
 def test_every_pair_of_features_gives_the_same(family):
     """Also without a loop over rounds, which `max_decode_rounds=1` leaves out."""

@@ -40,6 +40,7 @@ def generate(llm, prompts, params=GREEDY):
     return texts(llm.generate(prompts, params, use_tqdm=False))
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
 def test_text_beyond_the_context_equals_the_naive_stream(family):
     prompt = goldens(family)[2].prompt
@@ -47,6 +48,7 @@ def test_text_beyond_the_context_equals_the_naive_stream(family):
     assert generate(engine(family), [prompt]) == [naive(family, 2)]
 
 
+@pytest.mark.thorough
 def test_the_control_with_other_sinks_the_text_differs():
     other = tiny_engine("llama3", kv_policy=StreamingConfig(name="streaming", num_sinks=0, window=43))
     assert generate(other, [PROMPTS[2]]) != [naive("llama3", 2)]
@@ -92,6 +94,7 @@ def test_samples_share_a_short_prompt_and_part_with_the_seed():
     assert [sample.token_ids for sample in crowded] == [sample.token_ids for sample in together]
 
 
+@pytest.mark.thorough
 def test_two_devices_give_the_same_text():
     assert generate(engine(tensor_parallel_size=2), [PROMPTS[2]]) == [naive("llama3", 2)]
 

@@ -83,6 +83,7 @@ def test_files_of_which_nothing_is_kept_are_refused_with_the_reason(tmp_path, mo
         packing_of(path)
 
 
+@pytest.mark.thorough
 def test_bits_of_halves_are_the_files_numbers(model, monkeypatch):
     """Tokens are those of the decoded weights."""
     decoded, _ = texts(model, "dense")

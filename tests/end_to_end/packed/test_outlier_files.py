@@ -61,6 +61,7 @@ def layers(params):
     return {name: leaf for name, leaf in stack.items() if is_packed(leaf)}
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("options", [{}, {"tensor_parallel_size": 2}, {"batch_invariant": True}], ids=str)
 def test_tokens_are_those_of_a_naive_loop(folder, options):
     llm = LLM(str(folder), **OPTIONS, **options)
@@ -69,6 +70,7 @@ def test_tokens_are_those_of_a_naive_loop(folder, options):
     assert greedy_texts(llm, FAMILY) == naive(llm, params, FAMILY)
 
 
+@pytest.mark.thorough
 def test_speculation_changes_no_token(folder, llm):
     options = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}, "batch_invariant": True}
     drafting = always(LLM(str(folder), **OPTIONS, **options))

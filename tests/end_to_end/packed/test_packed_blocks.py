@@ -122,6 +122,7 @@ def test_tokens_are_those_of_the_decoded_weights(model, plain):
     assert llm.parts.runner.settings.model.packing.name == "Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0"
 
 
+@pytest.mark.thorough
 def test_drafts_change_no_token(model, plain):
     drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1}
     options = OPTIONS | {"max_chunk_tokens": 7, "speculative_config": drafts}
@@ -184,6 +185,7 @@ def packing_of(path, device, quantization="auto"):
     return found.model, found.packing
 
 
+@pytest.mark.thorough
 def test_types_without_a_packed_form_are_named_and_decoded(tmp_path, caplog):
     """Of IQ4_NL, whose bytes are those of Q4_0 with a table of values, and of a file that has nothing else."""
     kinds = dict.fromkeys(SHAPES, "Q4_1")
@@ -207,6 +209,7 @@ def test_types_without_a_packed_form_are_named_and_decoded(tmp_path, caplog):
         packing_of(path, TPU, "packed")
 
 
+@pytest.mark.thorough
 def test_mxfp4_stays_packed_where_it_is_multiplied(tmp_path):
     path, stored = write_model(tmp_path / "mx.gguf", [dict.fromkeys(SHAPES, "MXFP4")] * 2, embedding="MXFP4")
     found, llm = texts(path, "packed")

@@ -107,6 +107,7 @@ def packed_leaves(llm):
     return [leaf for leaf in leaves if isinstance(leaf, BlockTensor)]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", MAKERS)
 def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
     make, most = MAKERS[name]
@@ -120,6 +121,7 @@ def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
     assert stored <= device_bytes(packed_leaves(llm)) <= most * stored
 
 
+@pytest.mark.thorough
 def test_rows_of_bitsandbytes_stay_codes(tmp_path):
     write_model(tmp_path / "model", rows_of_8_bits)
     plain, decoded = texts(tmp_path / "model", quantization="dense")
@@ -144,6 +146,7 @@ def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
             with_packing(config, source, DeviceKind("gpu", "NVIDIA A100"))
 
 
+@pytest.mark.thorough
 def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkeypatch):
     """Its kernel looks up 16 values. Of the MLPs only `down` has enough inputs for it."""
     write_model(tmp_path / "model", four_bits)
@@ -166,6 +169,7 @@ def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkey
         assert found == plain
 
 
+@pytest.mark.thorough
 def test_devices_have_whole_groups(tmp_path):
     write_model(tmp_path / "model", int4)
     found, llm = texts(tmp_path / "model", quantization="packed", tensor_parallel_size=2)
@@ -173,6 +177,7 @@ def test_devices_have_whole_groups(tmp_path):
     assert len(packed_leaves(llm)) == 4
 
 
+@pytest.mark.thorough
 def test_orders_of_their_own_are_parts_of_rows_and_are_decoded_in_a_gate(tmp_path):
     """And so are those of matrices whose inputs are divided over devices."""
     rng = np.random.default_rng(0)

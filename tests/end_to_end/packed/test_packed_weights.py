@@ -15,6 +15,7 @@ from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, tiny_engine
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("family", "scheme", "options"),
     [
@@ -29,6 +30,7 @@ def test_tokens_are_those_of_a_naive_loop(family, scheme, options):
     assert greedy_texts(llm, family) == naive(llm, decoded(packed) if scheme == "int8" else packed, family)
 
 
+@pytest.mark.thorough
 def test_speculation_and_invariance_change_no_token():
     plain = greedy_texts(tiny_engine("llama3", quantization="w8a8"), "llama3")
     options = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}, "batch_invariant": True}
@@ -77,6 +79,7 @@ def test_dense_folders_of_orbax_are_not_coded(tmp_path):
         LLM(str(tmp_path / "dense"), quantization="int8", **SMALL)
 
 
+@pytest.mark.thorough
 def test_the_functional_form_has_it_and_random_weights_too():
     model = pure.load(str(checkpoint("llama3")), quantization="w8a8", dtype="float32")
     assert is_packed(model.params["embed"])

@@ -35,6 +35,7 @@ def _cache_restored():
         yield
 
 
+@pytest.mark.thorough
 def test_a_file_whose_layers_are_packed_differently_finds_its_folder(tmp_path):
     """Its layers have stacks of their own, which the file's configuration does not have."""
     model, _ = write_model(tmp_path / "m.gguf")

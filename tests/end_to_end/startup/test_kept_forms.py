@@ -1,8 +1,11 @@
 """Kept programs know the form of the weights that they were compiled for."""
 
+import pytest
+
 from tests.end_to_end.packed.test_packed_groups import int4, texts, write_model
 
 
+@pytest.mark.thorough
 def test_kept_programs_are_those_of_the_form(tmp_path):
     """Engines of one model whose weights have different forms share a folder of compiled programs."""
     write_model(tmp_path / "model", int4)

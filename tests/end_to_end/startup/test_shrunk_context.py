@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from jaxserve import LLM
 from tests.support.golden_data import FOLDER, checkpoint, goldens
@@ -24,6 +25,7 @@ def error_to(logits: np.ndarray, scores: np.ndarray) -> float:
     return float(np.abs(scores - expected).max())
 
 
+@pytest.mark.thorough
 def test_a_pool_that_holds_the_original_context_takes_the_short_factors():
     """Phi-3's golden has an original context of 32: two pages without the scratch page."""
     short = np.load(FOLDER / "phi3" / "goldens.npz")["short17"]

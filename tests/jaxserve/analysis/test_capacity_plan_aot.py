@@ -50,6 +50,7 @@ def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
     assert decode.tokens_per_s == decode.num_rows / decode.floor.step_s
 
 
+@pytest.mark.thorough
 def test_adapters_add_to_what_devices_exchange_a_number_for_each_rank(monkeypatch):
     monkeypatch.setattr(
         Programs, "all", lambda self, buckets: [self.step(buckets[-1]), self.step(buckets[-1], has_adapters=True)]

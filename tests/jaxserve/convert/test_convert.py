@@ -53,6 +53,7 @@ def contents(folder):
     return {name: data for name, data in files.items() if name != "convert.json"}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_tree_comes_out_of_every_form_and_of_forms_of_forms(family, tmp_path):
     source = checkpoint(family)

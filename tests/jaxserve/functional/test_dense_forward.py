@@ -59,6 +59,7 @@ def loss(settings, tokens, params):
     return -jnp.take_along_axis(logprobs, tokens[:, 1:, None], axis=-1).mean()
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("family", "size"), [("llama3", 1), ("gemma3", 2)])
 def test_the_gradient_is_finite_and_is_the_slope(family, size):
     found = model(family, tensor_parallel_size=size)

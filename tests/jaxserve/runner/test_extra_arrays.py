@@ -81,6 +81,7 @@ def test_pages_are_the_same_in_all_arrays_after_random_ops(llm):
         np.testing.assert_array_equal(found[name][:, 1:], array[:, 1:], err_msg=name)
 
 
+@pytest.mark.thinned(1)
 def test_steps_leave_them_as_they_are(llm):
     before = filled(llm, np.random.default_rng(1))
     outputs = llm.generate([g.prompt for g in goldens("llama3")], GREEDY, use_tqdm=False)

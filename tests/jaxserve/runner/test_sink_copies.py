@@ -20,6 +20,7 @@ KINDS = {
 }
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("rope", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("layout", "page_size"), [(ROWS, 16), (LANES, 128)])
 def test_sinks_are_as_if_written_at_their_new_positions(layout, page_size, rope):

@@ -30,6 +30,7 @@ def arguments(num_rows, num_devices):
     return mesh, rows, init_slot_state(4, V, 4)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("num_rows", [1, 4, 6])
 def test_rows_come_out_as_on_one_device(num_rows):
     _, rows, slots = arguments(num_rows, 1)

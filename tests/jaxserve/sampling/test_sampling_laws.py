@@ -31,6 +31,7 @@ def draws(z, truncation, num_draws=NUM_DRAWS, position=3):
     return np.asarray(sample_all(logits, batch, jnp.full(num_draws, position, jnp.int32)))
 
 
+@pytest.mark.thinned(18)
 @pytest.mark.parametrize("z", [SMALL, FLAT, STEEP], ids=["small", "flat", "steep"])
 @pytest.mark.parametrize(
     "truncation",
@@ -94,6 +95,7 @@ def test_tokens_of_a_tiny_block_keep_their_shares():
     assert p_value(np.asarray(inside(uniforms)) - 64, np.full(64, 1 / 64)) > 1e-4
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("vocab_size", [49152, 49100])
 def test_padding_is_never_drawn_from_a_real_vocabulary(vocab_size):
     width, num_rows = 49280, 32

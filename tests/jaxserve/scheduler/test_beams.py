@@ -67,6 +67,7 @@ def pause(driver: Driver) -> None:
     driver.commit(plan, logprobs=TopLogprobs(ones * -1.0, ones, top_ids, np.zeros(shape, np.float32)))
 
 
+@pytest.mark.thinned(10)
 @pytest.mark.parametrize("pool", [name for name, options in POOLS.items() if options.get("num_pages", 200) < 100])
 def test_small_pools_and_other_requests_change_no_candidate(pool):
     """The hosts compare all candidates with those of texts that run alone."""

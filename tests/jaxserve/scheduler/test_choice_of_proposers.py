@@ -48,6 +48,7 @@ def regrets(
     return 1 - rates[-1] / best, 1 - rates[None] / best
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("seed", "read_s"), [(0, None), (1, None), (0, 0.08)])
 def test_regret_against_the_best_static_choice_is_small(seed, read_s):
     """In 10 random mixtures of rows; a choice that never tries loses more. read_s: a draft model catches up
@@ -75,6 +76,7 @@ def recorded_regret(num_rows: int, num_steps: int, seed: int | None = None) -> f
     return regrets(records, seconds, num_steps)[0]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", [None, 0])
 @pytest.mark.parametrize("num_rows", [1, 8, 32])
 def test_regret_in_recorded_texts_is_small(num_rows, seed):

@@ -22,6 +22,7 @@ def own(tmp_path_factory):
     return llm.parts.runner.settings.model, llm.parts.runner.params, few
 
 
+@pytest.mark.thorough
 def test_agreement_is_that_of_the_model_without_these_layers(own):
     """Against weights whose outputs are set to zero by hand."""
     settings, params, texts = own

@@ -28,6 +28,7 @@ def model():
     return llm.parts.runner.settings.model, llm.parts.runner.params
 
 
+@pytest.mark.thorough
 def test_outputs_of_each_depth_are_those_of_drafts(model):
     """Written out: of depth d, the token is read after d tokens that were read with the draft's own outputs."""
     naive = random_draft("llama3", 6)
@@ -48,6 +49,7 @@ def test_outputs_of_each_depth_are_those_of_drafts(model):
                 np.testing.assert_allclose(outputs[row, place], expected, atol=2e-4)
 
 
+@pytest.mark.thorough
 def test_loss_and_ranks_of_one_text(model):
     """Written out, for a vocabulary that lacks some of the tokens."""
     naive = random_draft("llama3", 60)

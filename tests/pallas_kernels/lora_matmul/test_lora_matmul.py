@@ -34,6 +34,7 @@ def check(name: str, backend: str) -> None:
     assert error(added(args, backend), args) < BOUNDS[WORKLOADS[name].dtype]
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("backend", ["xla", "reference"])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_each_token_gets_what_its_adapter_adds(name, backend):

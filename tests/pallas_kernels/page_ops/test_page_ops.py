@@ -62,6 +62,7 @@ def test_pages_that_leave_come_back_wherever_they_are_put(ops, ids):
     np.testing.assert_array_equal(elsewhere[:, ids[::-1]], POOL[:, ids])
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", SMALL_DTYPES)
 def test_every_bit_of_every_dtype_is_kept(backend, dtype):

@@ -47,6 +47,7 @@ MOVED = ("llama3_8b", "phi2", "llama3_8b_int8", "qwen_on_4_fp8")
 COPIED = ("llama3_8b", "falcon_7b", "llama3_8b_fp8")
 
 
+@pytest.mark.thinned(3)
 @on_one(*POOLS)
 def test_tokens_are_written_into_the_donated_pool(mesh, name):
     pool, head_dim, num_tokens = pool_on(mesh, name), POOLS[name][1], 512

@@ -63,6 +63,7 @@ def case(request) -> Case:
     return case_of(request.param)
 
 
+@pytest.mark.thinned(2)
 @settings(deadline=None, max_examples=20)
 @given(data=st.data())
 def test_tokens_are_written_at_their_slots(case, data):

@@ -34,6 +34,7 @@ def first_token_of(arguments: dict, row: int) -> int:
     return int(arguments["meta"].cu_q_lens[row])
 
 
+@pytest.mark.thinned(8)
 @by_backend
 @pytest.mark.parametrize(
     "workload", [DECODE, MIXED, WINDOWED_TREE, INT8, DECODE_LANES, MIXED_LANES], ids=lambda workload: workload.name

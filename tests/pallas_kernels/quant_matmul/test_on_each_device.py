@@ -67,6 +67,7 @@ def product(x, stack, layer, bias, spec):
     return jax.jit(partial(quant_matmul, spec=spec))(x, stack, layer, bias=bias)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("backend", ["mosaic_tpu", "mosaic_gpu"])
 @pytest.mark.parametrize(("form", "num_devices", "out", "axis", "activation"), CASES)
 def test_devices_together_give_the_result(backend, form, num_devices, out, axis, activation):

@@ -24,6 +24,7 @@ def random_tables(widths: dict[type, int]) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("are_multiplied", [False, True])
 @pytest.mark.parametrize("backend", ["mosaic_tpu", "xla"])
 @pytest.mark.parametrize("index", [INDEX, INDEX[:1], np.resize(INDEX[::-1], MAX_TOKENS), np.resize(INDEX, 21)])
@@ -36,6 +37,7 @@ def test_rows_are_those_of_the_tables(backend, index, are_multiplied):
         np.testing.assert_array_equal(rows, table[index])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("are_multiplied", [False, True])
 @pytest.mark.parametrize("shape", [(1, 2), (2, 2), (4, 1)])
 def test_devices_add_the_rows_that_each_has(are_multiplied, shape):

@@ -37,6 +37,7 @@ def test_a_tpu_reads_the_tiles_of_the_rows(topology, num_rows, widths):
         assert traffic("xla") > 4 * tiles, "the control: a table that fits into vector memory is copied"
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("topology", TPU_TOPOLOGIES)
 def test_a_tpu_reads_the_tiles_of_the_rows_of_a_head(topology):
     """Of Llama 3.2 1B in Q6_K. On a v5p XLA copies the rows of one field once more."""

@@ -69,6 +69,7 @@ def compared(config: SpeculativeConfig) -> Compared:
     return compare(config, RANDOM)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("config", [NGRAM, ITSELF], ids=lambda config: config.method)
 def test_tokens_a_pass_and_acceptance_by_position_are_those_of_the_timed_steps(config):
     result, seen, _ = compared(config)
@@ -109,6 +110,7 @@ def test_no_timed_pass_runs_under_the_profiler_and_the_engine_is_left_as_it_was(
     assert llm.parts.engine.observer is None
 
 
+@pytest.mark.thorough
 def test_prompts_of_a_file_are_new_in_every_pass():
     """No pass drafts from the answers that earlier ones gave to the same prompts, though outputs are kept."""
     file = FileWorkload(Sampled([goldens("llama3")[0].prompt], [48]))

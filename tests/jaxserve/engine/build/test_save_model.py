@@ -20,6 +20,7 @@ def text_of(llm):
     return out.outputs[0].token_ids, steps
 
 
+@pytest.mark.thorough
 def test_changed_weights_are_saved_from_one_mesh_and_loaded_on_another(tmp_path):
     llm = LLM(str(checkpoint("llama3")), **SMALL, tensor_parallel_size=4)
     original = text_of(llm)

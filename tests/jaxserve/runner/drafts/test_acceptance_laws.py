@@ -131,6 +131,7 @@ def test_pairs_of_tokens_have_the_law_of_the_model(sampler):
 
 
 # Several drafts are counted in a loop for each row, 0.2 ms as tests are compiled.
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("sampler", "num_rows"), [("plain", NUM_ROWS), ("penalties", 1_500)])
 def test_so_have_the_last_of_three_drafts_and_the_token_after_it(sampler, num_rows):
     assert min(p_values(sampler, CHAIN, num_rows=num_rows)) > 1e-4
@@ -151,6 +152,7 @@ def test_a_planted_fault_is_seen(fault):
 
 
 # Penalties of drafts are counted in a loop for each row.
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("sampler", "num_rows"), [*((name, NUM_ROWS) for name in ("plain", "top-k")), ("penalties", 1_500)]
 )

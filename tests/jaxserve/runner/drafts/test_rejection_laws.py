@@ -123,11 +123,13 @@ def p_values(sampler, num_drafts, fault="", **options):
     return found
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_pairs_of_tokens_have_the_law_of_the_target(sampler):
     assert min(p_values(sampler, 1, num_rows=FEW_ROWS if SAMPLERS[sampler] else NUM_ROWS)) > 1e-4
 
 
+@pytest.mark.thorough
 def test_so_have_the_last_of_three_drafts_and_the_token_after_it():
     assert min(p_values("top-p", 3, num_rows=FEW_ROWS)) > 1e-4
 

@@ -44,6 +44,7 @@ def node_logits(config, mesh, backend, params, prefix, nodes, bits):
     return logits(ctx, config, params, hidden)[:, : config.vocab_size]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("family", "num_drafts", "backend"), [("llama3", 6, "invariant"), ("llama3", 47, "xla"), ("gemma3", 35, "xla")]
 )

@@ -60,6 +60,7 @@ PACKINGS = {
 }
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", PACKINGS)
 def test_a_step_of_packed_weights_is_read_back(name):
     model = replace(SHAPES["smollm2-135m"], layer_stacks=(0,))
@@ -69,6 +70,7 @@ def test_a_step_of_packed_weights_is_read_back(name):
     assert again.compile().in_tree == program.compile().in_tree
 
 
+@pytest.mark.thorough
 def test_programs_with_drafts_of_late_rows_are_read_back():
     """The step of a verify bucket has results that no other has, which are arguments of the draw."""
     plain, bucket = tiny_engine("llama3").parts.runner.programs, Bucket(8, 2, 4, max_drafts=3)

@@ -1,6 +1,7 @@
 """Exported programs for accelerators contain their kernels, and compile to the same executable in another process."""
 
 import jax
+import pytest
 
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import device_bytes
@@ -28,6 +29,7 @@ def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_ex
     assert memory.alias_size_in_bytes >= device_bytes(programs.state)
 
 
+@pytest.mark.thorough
 def test_masks_of_many_rows_take_little_memory():
     """The bits of 64 rows, as numbers, take 39 MB."""
     programs = spec_on(tpu_mesh("v6e:2x2", 2)).programs

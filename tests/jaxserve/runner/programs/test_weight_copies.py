@@ -52,11 +52,13 @@ def small_tiles(monkeypatch, request):
         monkeypatch.setattr(user, "cpu_rule", lambda: request.param)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.usefixtures("small_tiles")
 def test_no_packed_blocks_are_decoded_at_once():
     assert copies(BLOCKS) == []
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.usefixtures("small_tiles")
 def test_the_control_whole_matrices_are_decoded(monkeypatch):
     monkeypatch.setattr(block_rows, "_tile_rows", lambda num_rows, most: num_rows)

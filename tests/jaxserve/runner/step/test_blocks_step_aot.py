@@ -3,6 +3,7 @@
 
 from contextlib import nullcontext
 
+import pytest
 from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
@@ -52,6 +53,7 @@ def test_a_tpu_reads_blocks_once():
     check_blocks(tpu_mesh("v6e:2x2"), "Q4_0")
 
 
+@pytest.mark.thorough
 def test_a_tied_head_in_blocks_is_read_once():
     check_whole_step(tpu_mesh("v6e:2x2"), "Q6_K", "llama-3.2-1b")
 

@@ -27,6 +27,7 @@ def check_packed_layers(mesh: Mesh, scheme: str) -> None:
         assert 1 <= step.traffic(compiled, part) <= most
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("topology", "scheme"), [("v6e:2x2", "int8"), ("v6e:2x2", OUTLIERS.name), ("tpu7x:2x2x1", "fp8")]
 )
@@ -34,6 +35,7 @@ def test_tpus_read_codes_once(topology, scheme):
     check_packed_layers(tpu_mesh(topology, 4), scheme)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("scheme", ["int8", OUTLIERS.name, "fp8"])
 def test_gpus_read_codes_once(scheme):
     check_packed_layers(gpu_mesh(), scheme)
@@ -63,6 +65,7 @@ def check_prompts_with_blocks_on_a_gpu(form: str) -> None:
     assert_in_place(layers, mixed.state.kv.pool, max_temp_bytes=40 * MB)  # activations of 256 tokens
 
 
+@pytest.mark.thorough
 def test_gpus_read_blocks_once():
     """In rows of 7168 inputs of `down`, whose blocks of 256 have numbers that no copy begins at."""
     check_blocks_on_gpus("Q4_K", num_devices=2)

@@ -83,6 +83,7 @@ def check(name: str) -> None:
     assert "conditional(" not in text
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", list(CASES)[:2])
 def test_kernels_compile_without_spilling_and_leave_the_pool_in_place(name):
     check(name)

@@ -57,6 +57,7 @@ def _on_a_tiny_gpu() -> Iterator[None]:
         yield
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("workload", "block"), CASES, ids=lambda case: getattr(case, "name", ""))
 def test_every_kind_of_product_equals_the_reference(workload, block):
     check(workload, "mosaic_gpu", block)

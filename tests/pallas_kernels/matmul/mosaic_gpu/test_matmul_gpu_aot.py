@@ -82,6 +82,7 @@ def check_products_of(model: str) -> None:
             check(w)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", COMPILED)
 def test_the_kernel_compiles_without_spilling_and_reads_the_stack_in_place(name):
     check(BY_NAME[name])

@@ -28,6 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", ["llama3_8b_prefill", "71_heads_of_80_fp8"])
 def test_kernels_compile_without_spilling_and_leave_the_pool_in_place(name):
     case = CASES[name]

@@ -52,6 +52,7 @@ def check(name, dtype, num_rows, num_inputs, *out, spec=TPU, **arrays):
     return x, stack
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("name", SERVED)
 def test_products_of_every_form_equal_the_reference(name):
     """Other layers have no scales."""
@@ -59,6 +60,7 @@ def test_products_of_every_form_equal_the_reference(name):
     assert np.isnan(product(x, stack, TPU, layer=0)).all(), "the control"
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("name", "dtype", "num_rows", "num_inputs", "out"),
     [

@@ -59,6 +59,7 @@ def copied(compiled, fields):
     return [copy for field in fields.values() for copy in pool_copies(compiled, field)]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("topology", "name", "num_rows", "shape", "dtype"),
     [

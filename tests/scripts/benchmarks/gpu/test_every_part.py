@@ -2,12 +2,15 @@
 
 import json
 
+import pytest
+
 from pallas_kernels import tuned_blocks
 from scripts.benchmarks.gpu import day_parts, device_day, graph_checks, run_part, step_times
 from scripts.benchmarks.gpu.day_parts import PARTS
 from scripts.benchmarks.gpu.task_list import Journal
 
 
+@pytest.mark.thorough
 def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
     engine = step_times.build(day_parts.sizes_of(is_small=True).engine, "xla", "auto")
     monkeypatch.setattr(step_times, "build", lambda *_: engine)  # three parts build one, in 4 s or more

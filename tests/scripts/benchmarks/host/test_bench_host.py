@@ -45,6 +45,7 @@ def test_a_sample_of_a_vocabulary_is_spread_over_it():
     assert spread.token_bytes == [f" word{i}".encode() for i in range(0, 100, 10)]
 
 
+@pytest.mark.thorough
 def test_all_parts_of_a_step_are_measured():
     llm = make_engine(TOKENIZER, 2, 32, 128)
     for case in (Case(2), Case(2, num_waiting=3), Case(2, is_streaming=True)):

@@ -15,6 +15,7 @@ MAX_BUNDLES = {
 RPA_MXU_SHARE = 0.547
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", MAX_BUNDLES)
 def test_aot_decode_stays_below_its_bound(name):
     tpu_mesh("v6e:2x2")  # skips where libtpu is missing
@@ -24,6 +25,7 @@ def test_aot_decode_stays_below_its_bound(name):
     assert counted.inner.positions % w.page_size == 0
 
 
+@pytest.mark.thorough
 def test_aot_prefill_keeps_the_matrix_units_as_busy_as_rpa_does():
     tpu_mesh("v6e:2x2")
     (w,) = workloads(["llama3_8b_chunk_2k_of_8k"])

@@ -99,6 +99,7 @@ def is_served(form: str, num_columns: int, num_inputs: int) -> bool:
     return True
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", COMPILED, ids=lambda case: f"{case[0]} {case[1]} rows")
 def test_the_kernel_compiles_without_spilling_and_reads_the_stack_in_place(case):
     check(*case)
