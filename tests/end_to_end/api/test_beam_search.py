@@ -41,6 +41,7 @@ def check(llm, case: dict) -> None:
     assert llm.stats.num_pages_free + llm.stats.num_pages_cached == llm.parts.sizes.num_pages - 1
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
 def test_tokens_and_scores_equal_those_of_transformers(family):
     """Three prompts a case, ends reached and not; gemma3 has windows that the longest prompt passes.

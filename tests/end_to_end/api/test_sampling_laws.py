@@ -75,6 +75,7 @@ def test_penalties_forget_the_slots_last_sequence(length):
     assert texts[0] == texts[1] == texts[2]
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_text_alone_and_among_31_others():
     params = SamplingParams(temperature=0.9, top_p=0.95, max_tokens=12, seed=77, ignore_eos=True)
     others = [SamplingParams(max_tokens=30 + i, seed=i, presence_penalty=i % 2, ignore_eos=True) for i in range(31)]

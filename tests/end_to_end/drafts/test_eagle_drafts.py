@@ -54,7 +54,7 @@ def test_tokens_of_a_shifted_vocabulary_are_seen(naive, folder, tmp_path):
     assert accepted[0] == naive.num_accepted(prompt, answer, NUM_DRAFTS, 1) > accepted[1]
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_at_once", [True, False])
 def test_drafts_after_decode_rounds_are_those_of_the_layer(is_at_once, naive, folder, monkeypatch):
     """Rounds that do not draft leave the KV and the feature of every token that they have read. is_at_once: all rounds

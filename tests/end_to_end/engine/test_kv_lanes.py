@@ -49,6 +49,7 @@ def test_the_naive_loop_over_several_pages():
     assert generate(llm, [prompt], params) == [NaiveModel.load(path).greedy(prompt, 30)]
 
 
+@pytest.mark.thorough
 def test_a_cache_of_the_pure_functions():
     model = pure.load(str(checkpoint("llama3")), dtype="float32", kv_layout="lanes")
     golden = goldens("llama3")[1]

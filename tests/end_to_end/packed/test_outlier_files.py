@@ -125,6 +125,7 @@ def test_plans_and_descriptions_know_them(folder, llm, tmp_path, monkeypatch, ca
     assert f"w8a8-o{COUNT}" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_weights_are_replaced_by_those_with_as_many_outliers(folder):
     llm = LLM(str(folder), **OPTIONS)
     before, params = greedy_texts(llm, FAMILY), jax.tree.map(np.array, llm.parts.runner.params)

@@ -61,6 +61,7 @@ def test_logits_are_near_those_of_dense_weights():
     assert 1e-4 < errors["int8"] < errors["w8a8"] < 0.1
 
 
+@pytest.mark.thorough
 def test_weights_are_replaced_in_their_packed_form_alone():
     llm = LLM(str(checkpoint("llama3")), quantization="int8", **SMALL)
     before, params = greedy_texts(llm, "llama3"), llm.parts.runner.params

@@ -38,6 +38,7 @@ def test_auto_is_what_the_checkpoint_declares_or_bfloat16():
     assert choose_dtype("float32", "bfloat16") == jnp.float32
 
 
+@pytest.mark.thorough
 def test_dummy_weights_from_a_folder_with_nothing_but_a_configuration(tmp_path):
     shutil.copy(checkpoint("gemma3") / "config.json", tmp_path)
     options = SMALL | {"load_format": "dummy"}

@@ -87,6 +87,7 @@ def test_tokens_a_pass_and_acceptance_by_position_are_those_of_the_timed_steps(c
         assert result.num_accepted == result.num_drafted
 
 
+@pytest.mark.thorough
 def test_a_draft_model_takes_the_time_and_n_grams_do_not():
     """Both draft in every pass; the draft model is as large as the model, and runs three times for each."""
 
