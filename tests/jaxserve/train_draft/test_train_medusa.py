@@ -135,7 +135,7 @@ def test_texts_are_generated_once(tmp_path):
     prompted = own_texts(llm, other, [[3, 4, 5]], **sizes | {"num_tokens": 1}, progress=lambda done: None)
     assert prompted.tokens[:, :3].tolist() == [[3, 4, 5]] * len(prompted.tokens)
     assert not prompted.is_generated[:, :3].any()
-    with pytest.raises(ConfigError, match=r'"text_len": 24.* instead of .*"text_len": 32.*: delete it'):
+    with pytest.raises(ConfigError, match=r'"text_len": 24.* instead of .*"text_len": 32.*: empty the folder'):
         own_texts(llm, tmp_path, None, **sizes | {"text_len": 32}, progress=lambda done: None)
     for name in ("revision", "tokenizer"):
         other = LLM.from_parts(replace(llm.config, **{name: "other"}), llm.parts)
