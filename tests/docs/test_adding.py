@@ -11,6 +11,7 @@ FOLDER = ROOT / "docs" / "adding"
 PAGES = sorted(page for page in FOLDER.glob("*.md") if page.name != "index.md")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_pages_example_prints_what_the_page_says(page, tmp_path):
     expected, printed = run_example(page, tmp_path)

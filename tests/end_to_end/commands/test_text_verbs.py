@@ -79,6 +79,7 @@ def terminal():
     opened.close()
 
 
+@pytest.mark.thorough
 def test_a_conversation_on_a_terminal(real_model, terminal, tmp_path):
     real_model(NAME)
     terminal.until(">>> ")

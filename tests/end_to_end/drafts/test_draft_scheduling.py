@@ -51,6 +51,7 @@ def test_a_row_that_must_see_its_tokens_runs_beside_drafts():
     assert np.sum(seen, axis=0)[1] > 5
 
 
+@pytest.mark.thorough
 def test_an_abort_in_the_middle_of_drafts_harms_nobody():
     llm, golden = drafting("gemma3"), goldens("gemma3")[1]
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)

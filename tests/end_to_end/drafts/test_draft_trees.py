@@ -12,6 +12,7 @@ from tests.support.drafting import always, counted, decoys
 from tests.support.tiny_engines import tiny_engine
 
 
+@pytest.mark.thorough
 def test_trees_of_which_every_accepted_draft_must_be_moved_give_the_same_text():
     """34 drafts: more nodes than a word of the trees' bits has."""
     prompts, params = requests("gemma3")

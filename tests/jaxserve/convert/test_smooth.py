@@ -52,6 +52,7 @@ def load(folder, **options):
     return pure.load(str(folder), dtype="float32", quantization="dense", **options)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("family", ["llama3", "gemma3", "qwen3"])
 def test_inputs_are_those_of_the_forward_pass(family):
     loaded = load(checkpoint(family))
@@ -71,6 +72,7 @@ def test_inputs_are_those_of_the_forward_pass(family):
             np.testing.assert_allclose(inputs.T @ inputs, sums[name], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("family", ["llama3", "gemma3", "qwen2"])
 def test_folding_is_exact(family, tmp_path):
     """Also in bfloat16, but for the norms of Gemma: those are written in float32."""

@@ -74,6 +74,7 @@ def compiled_in_place(op: str, target: str, name: str) -> set[str]:
     return {kernel.kernel for kernel in report}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", POOLS)
 def test_hopper_writes_tokens_into_the_donated_pool(name):
     assert compiled_in_place("write", "h200", name) == KERNELS["write"]

@@ -22,7 +22,7 @@ DECODE = Workload("decode", (1, 1, 1), (40, 17, 30), **SHAPE)
 MIXED = Workload("mixed", (1, 1, 12), (40, 17, 30), **SHAPE, tree_words=1, window=16, page_size=32, pool_dtype="int8")
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("workload", [DECODE, MIXED], ids=lambda workload: workload.name)
 def test_heads_on_two_devices_equal_heads_on_one(workload, backend):

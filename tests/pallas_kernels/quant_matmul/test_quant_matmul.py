@@ -41,6 +41,7 @@ def truth(x, stack, spec, **arrays):
         return np.asarray(quant_matmul(jnp.asarray(x, jnp.float64), stack, jnp.int32(LAYERS - 1), spec, **arrays))
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize(

@@ -125,13 +125,14 @@ def p_values(sampler, parents, **options):
     return [p_value(tokens[:, i] * NUM_WORDS + tokens[:, i + 1], pair_law(sampler, i)) for i in firsts]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_pairs_of_tokens_have_the_law_of_the_model(sampler):
     assert min(p_values(sampler, CHAIN[:1])) > 1e-4
 
 
 # Several drafts are counted in a loop for each row, 0.2 ms as tests are compiled.
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("sampler", "num_rows"), [("plain", NUM_ROWS), ("penalties", 1_500)])
 def test_so_have_the_last_of_three_drafts_and_the_token_after_it(sampler, num_rows):
     assert min(p_values(sampler, CHAIN, num_rows=num_rows)) > 1e-4

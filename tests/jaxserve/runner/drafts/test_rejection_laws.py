@@ -123,7 +123,7 @@ def p_values(sampler, num_drafts, fault="", **options):
     return found
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_pairs_of_tokens_have_the_law_of_the_target(sampler):
     assert min(p_values(sampler, 1, num_rows=FEW_ROWS if SAMPLERS[sampler] else NUM_ROWS)) > 1e-4
@@ -204,6 +204,7 @@ def test_laws_of_tokens_are_those_of_drawing():
             np.testing.assert_allclose(token_law(jnp.asarray(logits), batch), expected, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_typical_drafts_are_accepted_on_the_longest_path():
     """Written out, on random trees."""
     random, rule = np.random.default_rng(0), TypicalAcceptance(0.2, 0.6)

@@ -49,6 +49,7 @@ def best_trees(places: list[tuple[int, list[int]]], most: int, factor: float, le
     return [kept for total, kept in trees if total > highest - 1e-5]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("most", "factor", "least"), [(1, 1.0, 0.1), (5, 1.0, 0.1), (8, 3.0, 0.0), (8, 0.5, 0.4)])
 @pytest.mark.parametrize("num_earlier", [0, 7, 30])
 def test_drafts_are_those_of_a_search(most, factor, least, num_earlier):

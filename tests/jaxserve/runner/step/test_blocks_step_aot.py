@@ -58,6 +58,7 @@ def test_a_tied_head_in_blocks_is_read_once():
     check_whole_step(tpu_mesh("v6e:2x2"), "Q6_K", "llama-3.2-1b")
 
 
+@pytest.mark.thorough
 def test_the_control_blocks_that_are_stored_by_rows_are_copied(monkeypatch):
     monkeypatch.setattr(engine_shapes, "stored", lambda params, mesh: params)
     step = StepCase(tpu_mesh("v6e:2x2"), "llama-3-8b", DECODE, scheme="Q4_0")

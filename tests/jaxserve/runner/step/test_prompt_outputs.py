@@ -41,6 +41,7 @@ def states(size: int, seed: int = 0) -> jax.Array:
 HEAD = jnp.asarray(np.random.default_rng(9).normal(size=(DIM, VOCAB)), jnp.float32)
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("size", [16, TILE, 3 * TILE + 5])
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("num_candidates", [0, TOP])

@@ -72,6 +72,7 @@ def test_every_form_equals_the_reference(form):
     check(Case(form, form, 5, 64, num_inputs(form), out_dtype="float32"))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "form", ["Q8_0", "INT8-g128 with zeros", "INT7-g128", "Q6_K", "FP8-g128", "FP8-E5M2-g128", "NF4-g64", "MXFP4"]
 )
