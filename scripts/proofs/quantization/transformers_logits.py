@@ -17,6 +17,9 @@ def main(model: str, tokens: str, out: str) -> None:
     path = Path(model)
     folder, file = (path.parent, path.name) if path.suffix == ".gguf" else (path, None)
     loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32)
+    for parameter in loaded.parameters():  # with bitsandbytes' weights the others have the type of the file
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.float()
     for module in loaded.modules():
         if isinstance(module, bnb.nn.Linear4bit):
             decode(module)
