@@ -37,9 +37,9 @@ def run(argv: list[str]) -> int:
     from jaxserve.cli.train_draft_methods import METHODS, check_weights
     from jaxserve.core.progress_bars import CountBar
     from jaxserve.engine.llm import LLM
-    from jaxserve.train_draft.own_texts import own_texts, prepare
+    from jaxserve.train_draft.own_texts import own_texts, prepare_folder
 
-    prepare(args.out)
+    prepare_folder(args.out)
     llm = LLM.from_config(config, show_progress=not args.quiet)
     check_weights(llm, args.method)
     prompts = None if args.prompts is None else _prompts(llm, args.prompts)

@@ -36,12 +36,14 @@ class OwnTexts:
         return (place >= self.starts[:, None]) & (place < self.ends[:, None])
 
 
-def prepare(folder: Path) -> None:
-    """Makes `folder`. Raises ConfigError where it holds other files than those that a training has begun with."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file: name a folder", "out")
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()) and not (folder / FILE).exists():
+def prepare_folder(folder: Path) -> None:
+    """Makes it. Raises ConfigError where it is not empty and no training has begun in it, that is, has no `FILE`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        begun = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made ({error.strerror}): name another folder", "out") from error
+    if begun and not begun & {FILE, f"{FILE}.partial"}:
         raise ConfigError(f"{folder} is not empty, and no training has begun in it: name another folder", "out")
 
 

@@ -13,6 +13,11 @@ import pytest
 @pytest.mark.parametrize("i", range(5))
 def test_of_cases(i): pass
 
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("one", "abc")
+@pytest.mark.parametrize("other", "xy")
+def test_of_pairs(one, other): pass
+
 @pytest.mark.thorough
 def test_long(): pass
 
@@ -23,19 +28,21 @@ def test_short(): pass
 def collected(folder, *args):
     """The names of the tests of `TESTS` that are chosen."""
     (folder / "test_some.py").write_text(TESTS)
-    marks = ["-o", "markers=thorough", "-o", "addopts=", "-p", "tests.support.runs.thorough_tests"]
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--rootdir", str(folder), *marks, *args]
-    done = subprocess.run([*command, "-W", "ignore", str(folder)], cwd=ROOT, capture_output=True, text=True, check=True)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n thorough\n thinned\n")
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "tests.support.runs.thorough_tests", *args]
+    done = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=True)
     return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
 
 
 def test_ci_leaves_out_what_is_marked(tmp_path):
-    short = ["test_of_cases[0]", "test_of_cases[2]", "test_short"]
-    assert collected(tmp_path, "-m", "not thorough") == short
-    assert len(collected(tmp_path)) == 7
+    pairs = [f"test_of_pairs[{name}]" for name in ("x-a", "x-b", "y-c")]
+    short = ["test_of_cases[0]", "test_of_cases[4]", *pairs, "test_short"]
+    assert sorted(collected(tmp_path, "-m", "not thorough")) == sorted(short)
+    assert len(collected(tmp_path)) == 13
 
 
-def test_cases_lie_at_equal_distances():
-    assert kept(20, 5) == [0, 4, 8, 12, 16]
-    assert kept(7, 3) == [0, 2, 4]
-    assert kept(3, 4) == [0, 1, 2]
+def test_cases_have_most_values_and_lie_far_apart():
+    assert kept([{"i": i} for i in range(9)], 3) == [0, 8, 4]
+    assert kept([{"i": i} for i in range(2)], 3) == [0, 1]
+    pairs = [{"fast": i % 3, "slow": i // 3} for i in range(9)]
+    assert sorted(kept(pairs, 3)) == [0, 4, 8]

@@ -1,5 +1,5 @@
 """SmolLM2 with Q6_K, as llama.cpp's quantizer mixes it: blocks of 256 values need rows of that multiple, which only the
-down projections have (1536); all other matrices are Q8_0, its own substitute.
+down projections have (1536); all others are Q8_0, which it substitutes, too.
 
 ggml's layout (ggml-common.h, block_q6_K): 256 codes of 6 bits, of which the lower 4 lie apart from the upper 2; 16
 scales of 8 bits, one for 16 values each; one float16 for all of them.
@@ -21,7 +21,10 @@ PART = "ffn_down.weight"
 
 def with_q6_k(source: Path, other: Path, path: Path) -> None:
     """Writes `path`: the down projections of `source` in Q6_K, all else as in `other`, a file of the same model."""
+    from gguf import GGUFReader
+
     given, copied = GgufFile(source), GgufFile(other)
+    raw = {tensor.name: tensor.data for tensor in GGUFReader(other).tensors}
     infos = list(map(_declared, copied.tensors.values()))
 
     def make(info: TensorInfo) -> Iterator[np.ndarray]:
@@ -30,9 +33,6 @@ def with_q6_k(source: Path, other: Path, path: Path) -> None:
         else:
             yield raw[info.name]
 
-    from gguf import GGUFReader
-
-    raw = {tensor.name: tensor.data for tensor in GGUFReader(other).tensors}
     write_gguf(path, copied.metadata, infos, make, {"of": str(source)}, is_renewed=True)
 
 

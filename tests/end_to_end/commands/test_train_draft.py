@@ -54,7 +54,7 @@ def test_mistakes_are_named(tmp_path, capsys):
     (tmp_path / "config.json").write_text("{}")
     check_mistake_here(["train-draft", model, "--out", str(tmp_path)], "no training has begun in it", capsys)
     file = str(tmp_path / "config.json")
-    check_mistake_here(["train-draft", model, "--out", file], "is a file: name a folder", capsys)
+    check_mistake_here(["train-draft", model, "--out", file], "config.json cannot be made (File exists)", capsys)
     few = ["--out", str(tmp_path / "few"), "--num-tokens", "5", "--text-len", "32", *OPTIONS, "--quiet"]
     check_mistake_here(["train-draft", model, *few], "are too few for guesses of 3 tokens: ask for more", capsys)
     empty = tmp_path / "empty.txt"

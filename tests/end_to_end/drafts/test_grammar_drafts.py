@@ -99,7 +99,7 @@ def expected(matchers):
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_texts_are_those_without_drafts(method, matchers, expected):
-    """Also where the proposer makes trees, of which rows with a grammar have one path."""
+    """Of trees, such as those of suffixes, rows with a grammar have one path."""
     llm = drafting(matchers, method=method)
     with counted(llm) as seen:
         texts, logprobs, num_steps = run(llm)

@@ -28,7 +28,6 @@ def num_pages_unused(llm):
     return llm.stats.num_pages_free + llm.stats.num_pages_cached
 
 
-@pytest.mark.thorough
 def test_a_random_load_after_warm_up_compiles_nothing(llm):
     """250 steps; `scripts/prove frozen` runs 10,000 of a real model."""
     traces, executables = llm.parts.runner.programs.traces, llm.parts.runner.executables

@@ -52,7 +52,7 @@ def test_tokens_follow_the_law_of_the_nucleus(z, top_p, num_draws):
     assert p_value(tokens, law(z)) < 1e-6
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("z", "top_p"), [(FLAT, 1e-6), (TIED, 1e-6), (TIED, 0.01), (FLAT, 0.3)])
 def test_the_last_draw_follows_the_law_too(z, top_p, draw_without_attempts):
     tokens = np.asarray(draw_without_attempts(*arguments(z, top_p)))

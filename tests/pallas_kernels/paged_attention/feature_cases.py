@@ -38,7 +38,7 @@ AXES: dict[str, tuple] = {
     "layout": ("rows", "lanes"),
 }
 SHAPES = ("head_dim", "heads", "layout", "page_tiles")
-CI_AXES = AXES | {
+TEST_AXES = AXES | {
     # Fewer, since a kernel's program takes seconds to compile: 96 is laid out as 80 is, and named workloads have both
     # that and float8_e5m2. Eight heads are unrolled as three are, in more time.
     "head_dim": (64, 80, 128, 256),
@@ -47,7 +47,7 @@ CI_AXES = AXES | {
     # Every feature meets every back end; `scripts/prove kernels` runs all features on all back ends.
     "backend": BACKENDS,
 }
-CASES = pairwise(CI_AXES)
+CASES = pairwise(TEST_AXES)
 GPU_AXES = AXES | {
     # What GPUs serve of these, and another type of queries. KV heads are thread blocks of their own: eight of them are
     # three, in more time.

@@ -125,7 +125,7 @@ def p_values(sampler, parents, **options):
     return [p_value(tokens[:, i] * NUM_WORDS + tokens[:, i + 1], pair_law(sampler, i)) for i in firsts]
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_pairs_of_tokens_have_the_law_of_the_model(sampler):
     assert min(p_values(sampler, CHAIN[:1])) > 1e-4
@@ -153,7 +153,7 @@ def test_a_planted_fault_is_seen(fault):
 
 
 # Penalties of drafts are counted in a loop for each row.
-@pytest.mark.thinned(1)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("sampler", "num_rows"), [*((name, NUM_ROWS) for name in ("plain", "top-k")), ("penalties", 1_500)]
 )

@@ -204,7 +204,6 @@ def test_laws_of_tokens_are_those_of_drawing():
             np.testing.assert_allclose(token_law(jnp.asarray(logits), batch), expected, atol=1e-6)
 
 
-@pytest.mark.thorough
 def test_typical_drafts_are_accepted_on_the_longest_path():
     """Written out, on random trees."""
     random, rule = np.random.default_rng(0), TypicalAcceptance(0.2, 0.6)

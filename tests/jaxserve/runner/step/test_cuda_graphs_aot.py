@@ -48,13 +48,12 @@ def operations_of(function, *shape, **options):
     return operations
 
 
-@pytest.mark.thorough
 def test_conditions_and_loops_of_a_step_are_parts_of_graphs():
     with assert_no_waits() as options:
         StepCase(gpu_mesh(), "smollm2-135m", Bucket(16, 16, 16)).compile(**options)
 
 
-@pytest.mark.thorough
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("function", [halve, choose])
 def test_by_default_the_host_would_wait(function):
     """Control of the test above."""

@@ -14,7 +14,7 @@ from pallas_kernels.lora_matmul import api
 from pallas_kernels.lora_matmul.mosaic_gpu import expand_thread_block, shrink_thread_block
 from pallas_kernels.lora_matmul.workload_arguments import make_arguments
 from pallas_kernels.lora_matmul.workloads import TINY, TINY_PAGE, LoraWorkload
-from tests.pallas_kernels.race_findings import missing_waits
+from tests.pallas_kernels.race_findings import is_caught, missing_waits
 from tests.pallas_kernels.wgmma_races import races_of_products
 
 # Three rank blocks, of which two are in shared memory.
@@ -45,12 +45,10 @@ def test_nothing_meets(races):
 @pytest.mark.parametrize(("number", "kernel"), [(0, shrink_thread_block), (1, expand_thread_block)])
 def test_a_missing_wait_is_caught(races, number: int, kernel: ModuleType):
     with missing_waits(kernel, "filled"):
-        run()
-    assert races[number].races_found
+        assert is_caught(races, run, number)
 
 
 def test_a_missing_fence_is_caught(races, monkeypatch):
     """Outputs are stored by threads and leave by a copy; rank blocks are read by threads before others are copied."""
     monkeypatch.setattr(expand_thread_block.plgpu, "commit_smem", lambda: None)
-    run()
-    assert races[1].races_found
+    assert is_caught(races, run, 1)

@@ -9,7 +9,6 @@ warpgroup has not finished zeroing (`cleared`), and of weights. Copies happen as
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,7 +29,7 @@ from pallas_kernels.paged_attention.workloads import Workload
 from tests.pallas_kernels.paged_attention.attention_calls import attend
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, errors
 from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import tiny_gpu
-from tests.pallas_kernels.race_findings import ON_GPU, missing_waits, race_findings
+from tests.pallas_kernels.race_findings import ON_GPU, is_caught, missing_waits, race_findings
 
 SHAPE: dict[str, Any] = {"num_kv_heads": 1, "head_dim": 64, "page_size": 16, "dtype": "bfloat16", "pool_dtype": "int8"}
 # Eight blocks in three parts, of which the first two have one block more than the ring.
@@ -58,18 +57,6 @@ def run(workload: Workload) -> np.ndarray:
     return np.asarray(o, np.float32)
 
 
-def is_caught(races: list[Any]) -> bool:
-    """In one of five runs: on a loaded machine threads may come so late that another barrier has ordered them."""
-    for _ in range(5):
-        first = len(races)
-        with suppress(jax.errors.JaxRuntimeError):  # of barriers whose phases were not waited for
-            run(DECODE)
-        if races[first].races_found:
-            return True
-        gpu_callbacks.reset_gpu_interpret_mode_state()
-    return False
-
-
 @pytest.mark.parametrize("workload", [DECODE, MIXED], ids=lambda workload: workload.name)
 def test_nothing_meets(races, workload):
     o = run(workload)
@@ -83,13 +70,13 @@ def test_nothing_meets(races, workload):
 def test_a_missing_wait_is_caught(races, name):
     """For a block of the ring, for its place to be free, for the new token that is on its way to its page."""
     with missing_waits(kernel, name):
-        assert is_caught(races)
+        assert is_caught(races, partial(run, DECODE))
 
 
 def test_a_missing_fence_is_caught(races, monkeypatch):
     """Outputs are stored by threads and leave by a copy."""
     monkeypatch.setattr(plgpu, "commit_smem", lambda: None)
-    assert is_caught(races)
+    assert is_caught(races, partial(run, DECODE))
 
 
 def test_thread_blocks_that_store_the_same_token_are_caught(races, monkeypatch):
@@ -101,4 +88,4 @@ def test_thread_blocks_that_store_the_same_token_are_caught(races, monkeypatch):
         stream(*of_item)
 
     monkeypatch.setattr(kernel, "stream_blocks", store_and_stream)
-    assert is_caught(races)
+    assert is_caught(races, partial(run, DECODE))

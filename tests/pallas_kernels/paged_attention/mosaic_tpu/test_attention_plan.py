@@ -31,7 +31,7 @@ def planned(workload: Workload, arguments: dict, backend: str) -> dict:
     return arguments | {"meta": plan(arguments["meta"], arguments["spec"], model_of(workload))}
 
 
-@pytest.mark.thorough
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("backend", ["mosaic_tpu", "xla"])
 def test_a_plan_changes_nothing_and_serves_other_groups_and_layers(backend):
     workload = TREES
@@ -67,7 +67,6 @@ def test_back_ends_that_need_no_plan_make_none():
     assert planned(decode, build(decode), "mosaic_tpu")["meta"].plan is None
 
 
-@pytest.mark.thorough
 def test_tables_beyond_the_scalar_memory_are_handled_some_rows_at_a_time(monkeypatch):
     workload = replace(MIXED, dtype="bfloat16")
     arguments = build(workload)

@@ -60,7 +60,7 @@ def stored(folder, name):
     return values.reshape(info["shape"])
 
 
-@pytest.mark.thorough
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_codes_are_those_of_the_file_and_tokens_those_of_a_naive_loop(folder, num_devices, is_multiplied_here):
     llm = LLM(str(folder), quantization="packed", tensor_parallel_size=num_devices, **OPTIONS)
