@@ -42,6 +42,7 @@ CASES = [
     Case("one_step_more", "INT4-g64", 17, 128, 320, has_bias=True),
     replace(PLAIN, name="silu", num_rows=3, activation="silu"),
     Case("smaller_chunks", "Q6_K", 64, 64, 2048, activation="silu"),
+    Case("chunks_of_a_gate", "MXFP4", 64, 128, 512, activation="silu"),
     replace(PLAIN, name="gelu_tanh_wide", num_rows=9, num_columns=128, activation="gelu_tanh", block=WIDE),
     replace(PLAIN, name="silu_splits", num_rows=8, activation="silu", block=replace(NARROW, splits=2)),
 ]
