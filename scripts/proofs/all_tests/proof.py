@@ -8,9 +8,9 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from scripts.proofs.helpers.stored_rows import ROOT
+
 RUNS = ("those that prove the bits of what users run", "all others", "the server")
 """In the order in which `scripts/test` prints their results, before that of all others once more."""
 RESULT = re.compile(r"^=+ (?P<counts>\d+ \w+.*) in (?P<seconds>[\d.]+)s")
