@@ -68,6 +68,7 @@ def test_the_goldens_distinguish_widths_and_rules(family):
         assert len(set(found)) == len(values)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("family", "eviction"), [("llama3", None), ("gemma3", "lru")])
 def test_a_small_pool_changes_nothing(family, eviction):
     llm = tiny_engine(family, **SCARCE[family], prefix_eviction=eviction)

@@ -33,6 +33,7 @@ def embed_on(llm, prompts, **options):
     return embed(llm.output_processor, llm.parts.input_processor, prompts, **options)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("family", "options"), WAYS)
 @pytest.mark.parametrize("pooling", ["mean", "last"])
 def test_embeddings_equal_the_naive_forward_pass(family, options, pooling):

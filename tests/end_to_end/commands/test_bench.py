@@ -77,6 +77,7 @@ def test_latency_has_three_times_and_four_figures_of_each(bench, capsys):
     assert "timed pass 3 of 3" in progress
 
 
+@pytest.mark.thorough
 def test_prompts_come_from_a_file_and_all_buckets_can_be_compiled_first(bench, tmp_path):
     file = tmp_path / "prompts.jsonl"
     file.write_text("".join(json.dumps({"prompt_token_ids": [1] * n, "output_len": n}) + "\n" for n in (3, 4, 5)))

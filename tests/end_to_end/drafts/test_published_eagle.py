@@ -102,6 +102,7 @@ def write_draft(folder, config) -> dict[str, np.ndarray]:
     return rows
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("own", [LLAMA, QWEN], ids=["Llama 3.1 8B", "Qwen3 8B"])
 def test_drafts_of_the_published_layouts_are_read(tmp_path, own):
     rows = write_draft(tmp_path / "draft", SHARED | own)

@@ -61,7 +61,7 @@ def layers(params):
     return {name: leaf for name, leaf in stack.items() if is_packed(leaf)}
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{}, {"tensor_parallel_size": 2}, {"batch_invariant": True}], ids=str)
 def test_tokens_are_those_of_a_naive_loop(folder, options):
     llm = LLM(str(folder), **OPTIONS, **options)

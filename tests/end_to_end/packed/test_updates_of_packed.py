@@ -136,6 +136,7 @@ BLOCK_FAULTS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", BLOCK_FAULTS)
 def test_blocks_that_do_not_fit_are_refused_by_name(mixed, fault):
     refused(blocks, mixed, *BLOCK_FAULTS[fault])

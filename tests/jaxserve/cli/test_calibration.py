@@ -62,6 +62,7 @@ def test_mistakes_are_named_before_the_model_is_loaded(quantize, loads, tmp_path
     assert loads == []
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("scheme", ["w8a8", "gptq-g32"])
 def test_only_what_is_left_to_write_needs_the_model(scheme, quantize, loads, tmp_path, capsys):
     arguments, write = quantize

@@ -64,6 +64,7 @@ def logits_of(loaded):
     return np.asarray(pure.logits(loaded.settings, loaded.params, hidden))
 
 
+@pytest.mark.thorough
 def test_less_of_a_layers_products_is_lost_than_by_rounding(tmp_path):
     """Two inputs of the attention of a layer, and two of its down projection, are much larger than the others."""
     norm = np.ones(128, np.float32)

@@ -53,6 +53,7 @@ VOCABULARIES = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("form", ["safetensors", "orbax"])
 @pytest.mark.parametrize("is_gemma", [False, True])
 @pytest.mark.parametrize("name", VOCABULARIES)

@@ -39,7 +39,7 @@ def padded(prompts, width=64):
     return tokens, np.array([len(p) for p in prompts], np.int32)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("family", "size"), [("llama2", 1), ("llama3", 2), ("gemma3", 1), ("gemma3", 2)])
 def test_a_greedy_loop_inside_one_jit_equals_transformers(family, size):
     found = model(family, tensor_parallel_size=size)

@@ -31,7 +31,7 @@ def draws(z, truncation, num_draws=NUM_DRAWS, position=3):
     return np.asarray(sample_all(logits, batch, jnp.full(num_draws, position, jnp.int32)))
 
 
-@pytest.mark.thinned(18)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("z", [SMALL, FLAT, STEEP], ids=["small", "flat", "steep"])
 @pytest.mark.parametrize(
     "truncation",

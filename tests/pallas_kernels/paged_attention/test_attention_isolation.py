@@ -50,7 +50,7 @@ def test_outputs_do_not_depend_on_what_no_row_holds(workload, backend):
         np.testing.assert_array_equal(run(arguments | {"pool": filled}, workload, backend), poisoned)
 
 
-@pytest.mark.thinned(16)
+@pytest.mark.thinned(8)
 @by_backend
 @pytest.mark.parametrize("part", ["q", "k", "v"])
 @pytest.mark.parametrize(("workload", "failed_row"), [(DECODE, 1), (MIXED, 1), (MIXED, 2), (MIXED_LANES, 2)])

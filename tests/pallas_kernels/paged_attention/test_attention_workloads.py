@@ -20,7 +20,7 @@ OF_XLA = REPRESENTATIVE | set(list(BY_NAME)[::2])
 CASES = [(name, backend) for backend in BACKENDS for name in (OF_XLA if backend == "xla" else REPRESENTATIVE)]
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("name", "backend"), sorted(CASES))
 def test_shapes_of_real_models_equal_the_reference(name, backend):
     check(BY_NAME[name], backend)

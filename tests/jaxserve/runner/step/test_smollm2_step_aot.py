@@ -35,7 +35,7 @@ def test_the_control_the_compilers_own_layout_is_copied(monkeypatch):
     assert "embed" in found
 
 
-@pytest.mark.parametrize("target", ["v6e", "h200"])
+@pytest.mark.parametrize("target", MESHES)
 def test_no_layer_copies_its_weights(target):
     step = case(target)
     compiled = step.compile_backbone()

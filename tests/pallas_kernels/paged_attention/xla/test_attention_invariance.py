@@ -74,6 +74,7 @@ def test_a_decode_row_is_the_same_alone_among_others_and_in_a_wider_table():
     np.testing.assert_array_equal(wider.run(**WINDOWED)[4], alone)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("options", [{}, WINDOWED], ids=["full", "windowed"])
 def test_rows_of_a_mixed_batch_are_the_same_alone_among_others_and_in_a_wider_table(options):
     bucket = {"num_tokens": 64, "num_rows": 4}
