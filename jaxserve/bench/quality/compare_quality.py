@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
+from jaxserve.bench.quality.decode_speed import decode_rate
 from jaxserve.bench.quality.distances import distances
 from jaxserve.core.errors import RequestError
 from jaxserve.core.hardware.mesh import device_bytes
@@ -29,7 +30,7 @@ class Quality:
     """packed, decoded: the forms of weights that are kept, and those that are decoded. num_bytes: of the weights.
     perplexity: exp of the mean negative log-likelihood of the tokens. divergence: mean of KL(first model ‖ this one)
     over the positions, in nats. agreement: share of positions with the first model's likeliest token. tokens_per_s: of
-    whole pieces, computed at once.
+    whole pieces, computed at once. decoded_per_s: tokens that follow the first halves of eight pieces.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Quality:
     divergence: float
     agreement: float
     tokens_per_s: float
+    decoded_per_s: float
 
 
 Load = Callable[[], PureModel]
@@ -83,7 +85,9 @@ def _compare(
     loss, divergence, agreement = (sums / num_predicted).tolist()
     perplexity, rate = math.exp(min(loss, 700.0)), pieces.size / elapsed_s
     packing, num_bytes = model.settings.packing, device_bytes(model.params)
-    return Quality(name, packing.name, packing.decoded, num_bytes, perplexity, divergence, agreement, rate)
+    on_progress(f"{name}: decoding")
+    speeds = rate, decode_rate(model, pieces)
+    return Quality(name, packing.name, packing.decoded, num_bytes, perplexity, divergence, agreement, *speeds)
 
 
 def _logits(model: PureModel, tokens: Int32[np.ndarray, "T"]) -> jax.Array:

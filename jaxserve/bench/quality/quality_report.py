@@ -24,6 +24,7 @@ def _rows(results: "Sequence[Quality]") -> Iterator[tuple[str, list[str]]]:
     yield "divergence from the first, nats", [f"{result.divergence:.5f}" for result in results]
     yield "same likeliest token", [f"{result.agreement:.2%}" for result in results]
     yield "tokens/s of the text", [f"{result.tokens_per_s:,.0f}" for result in results]
+    yield "tokens/s of 8 texts, decoding", [f"{result.decoded_per_s:,.0f}" for result in results]
 
 
 def quality_table(title: str, results: "Sequence[Quality]") -> "Table":
@@ -32,10 +33,15 @@ def quality_table(title: str, results: "Sequence[Quality]") -> "Table":
 
 
 def quality_page(title: str, results: "Sequence[Quality]", facts: Mapping[str, object]) -> str:
-    """The table, and divergence over size."""
-    points = [LineSeries([(result.num_bytes / 1e6, result.divergence)], result.name, True) for result in results]
-    body = (
-        f"{html_table([result.name for result in results], _rows(results))}\n"
-        f'<div class="charts">{chart("Divergence from the first model, nats", "MB of weights", points)}</div>'
-    )
+    """The table, divergence over size, and over the speed of decoding."""
+
+    def divergences(x_label: str, values: Sequence[float]) -> str:
+        pairs = zip(results, values, strict=True)
+        points = [LineSeries([(value, result.divergence)], result.name, True) for result, value in pairs]
+        return chart("Divergence from the first model, nats", x_label, points)
+
+    of_bytes = divergences("MB of weights", [result.num_bytes / 1e6 for result in results])
+    of_speed = divergences("tokens/s, decoding", [result.decoded_per_s for result in results])
+    table = html_table([result.name for result in results], _rows(results))
+    body = f'{table}\n<div class="charts">{of_bytes}{of_speed}</div>'
     return html_page(title, body, facts)

@@ -82,8 +82,8 @@ def _parsing(hint: Any, choices: tuple[str, ...] | None) -> dict[str, Any]:
     """The argparse options for a value of this type: a flag for a boolean, one word for a scalar, several words for a
     tuple of texts, JSON for the rest."""
     value_types = [t for t in _members(hint) if t is not type(None)]
-    if choices:
-        return {"choices": choices}
+    if choices:  # which the dataclass checks, with advice on names that mean something elsewhere
+        return {"metavar": f"{{{','.join(choices)}}}"}
     if value_types == [bool]:
         return {"action": argparse.BooleanOptionalAction}
     if value_types == [tuple[str, ...]]:

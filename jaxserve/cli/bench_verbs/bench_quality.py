@@ -32,7 +32,7 @@ def add_parser(benchmarks: Any) -> None:
     parser.add_argument(
         "--quantizations",
         nargs="+",
-        choices=QUANTIZATIONS,
+        metavar=f"{{{','.join(QUANTIZATIONS)}}}",
         default=DEFAULT,
         help=f"forms of the weights of each model (default: {' '.join(DEFAULT)})",
     )

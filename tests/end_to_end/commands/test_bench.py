@@ -178,7 +178,8 @@ def test_quality_compares_forms_of_the_weights_on_a_text(tmp_path, capsys):
     assert 0.25 <= packed["num_bytes"] / dense["num_bytes"] < 0.3
     assert "perplexity" in capsys.readouterr().out
     assert [(found["packed"], found["decoded"]) for found in report["models"]] == [("", ""), ("int8", ""), ("w8a8", "")]
-    assert page.read_text().count("<tr>") == 9
+    assert page.read_text().count("<tr>") == 10
+    assert page.read_text().count("<svg") == 2
     check_mistake_here([*command, "--context", "1"], "must have at least 2 tokens", capsys)
     check_mistake_here([*command, "--context", "9999"], "fewer than a piece of 9999", capsys)
     check_mistake_here(["bench", "quality", model, "--text", str(tmp_path / "none")], "none", capsys)

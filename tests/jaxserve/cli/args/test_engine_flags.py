@@ -7,6 +7,7 @@ import pytest
 from jaxserve.cli import serve
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.server.server_config import ServerConfig
+from tests.support.processes.command_line import check_mistake_here
 
 
 def options(*argv: str, skip: tuple[str, ...] = ()) -> dict:
@@ -45,3 +46,20 @@ def test_the_help_tells_the_verb_s_own_default():
 
 def test_a_verb_without_the_option_says_nothing_of_it():
     assert options(skip=("keep_lowered",)) == {}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--quantization", "gptq"], "files of this format are read with 'auto'"),
+        (["--quantization", "gptq-g64"], "`jaxserve quantize` writes this one"),
+        (["--dtype", "float8"], "dtype='float8': must be one of auto, "),
+    ],
+)
+def test_a_name_that_is_no_value_is_refused_with_advice(argv, message, capsys):
+    check_mistake_here(["generate", "m", "--prompt", "a", *argv], message, capsys)
+
+
+def test_the_help_tells_the_values():
+    (action,) = [action for action in serve._parser()._actions if action.dest == "dtype"]
+    assert action.metavar == "{auto,float32,bfloat16}"
