@@ -1,7 +1,9 @@
-"""Device: loops over a layer table: the rows that one loop runs, how many in a turn, and what these hold."""
+"""Device: loops over a layer table: the rows that each loop runs, how many in a turn, and what these hold."""
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,34 +13,71 @@ from jaxtyping import Int
 
 from jaxserve.models.config.model_config import Layer
 
-MAX_TURN = 8  # layers that one turn of the loop runs at most, each of which is compiled
+MAX_TURN = 8  # layers that one turn of a loop runs at most, each of which is compiled
+MAX_COMPILED = 16
+"""Layers that are compiled in all loops on a GPU: about as many as in a loop with turns of 8, and 7 layers after it."""
 Row = list[jax.Array]
 """Of a layer table: a number for each of its fields."""
 
 
-def runs_of_layers(layers: tuple[Layer, ...], table: tuple[Layer, ...], platform: str) -> list[tuple[int, int]]:
-    """Rows of a table that one loop runs, from the first up to the second: all, but for a GPU. layers: the model's.
+class Loop(NamedTuple):
+    """Rows [begin, end) of a layer table. turn: the stacks of the layers that a turn runs, at the end perhaps only the
+    first of them; None: a turn runs one layer, whose stack a condition selects."""
 
-    On a GPU a loop ends where layers are left out, as drafts of the model itself leave them: XLA reads a layer's
-    weights in place only if its index grows evenly from turn to turn (4 copies a layer otherwise, jaxlib 0.11.2).
+    begin: int
+    end: int
+    turn: tuple[int, ...] | None
+
+
+def layer_loops(layers: tuple[Layer, ...], table: tuple[Layer, ...], platform: str) -> list[Loop]:
+    """The loops that run a table, in order. layers: the model's.
+
+    A condition is less to compile; but on a GPU the host would wait for each, and the layer's weights would be copied
+    for it (jaxlib 0.11.2). There each loop has the layers' kinds in an order that repeats. It also ends where layers
+    are left out, as drafts of the model itself leave them: XLA reads a layer's weights in place only if its index grows
+    evenly from turn to turn (4 copies a layer otherwise, jaxlib 0.11.2).
     """
+    stacks = tuple(row.stack for row in table)
+    if platform != "gpu":
+        return [Loop(0, len(table), stacks[:1] if len(set(stacks)) == 1 else None)]
     number = {(row.stack, row.index_in_stack): i for i, row in enumerate(layers)}
     numbers = [number[row.stack, row.index_in_stack] for row in table]
-    gaps = [i for i, (one, other) in enumerate(pairwise(numbers), 1) if platform == "gpu" and other != one + 1]
-    return list(pairwise([0, *gaps, len(table)]))
+    gaps = [i for i, (one, other) in enumerate(pairwise(numbers), 1) if other != one + 1]
+    return [
+        Loop(begin + loop.begin, begin + loop.end, loop.turn)
+        for begin, end in pairwise([0, *gaps, len(table)])
+        for loop in repeating_loops(stacks[begin:end]) or [Loop(0, end - begin, None)]
+    ]
 
 
-def stacks_of_turn(layer_stacks: tuple[int, ...], platform: str) -> tuple[int, ...] | None:
-    """The stacks of the layers that a turn of the loop over all layers runs: of as many as repeat in the model.
+@cache
+def repeating_loops(stacks: tuple[int, ...]) -> tuple[Loop, ...]:
+    """Loops over layers of these stacks, each with a turn: one where their order repeats from the first to the last,
+    otherwise those in which the fewest layers are compiled. Empty where these are too many.
 
-    None: a turn runs one layer, whose stack a condition selects. That is less to compile; but on a GPU the host would
-    wait for each condition, and the layer's weights would be copied for it (jaxlib 0.11.2).
+    Files of Q4_K_M need three: the first eighth and the last of the layers have more bits, and every third of the rest.
     """
-    if len(set(layer_stacks)) > 1 and platform != "gpu":
-        return None
-    for size in range(1, MAX_TURN + 1):
-        if all(stack == layer_stacks[i % size] for i, stack in enumerate(layer_stacks)):
-            return layer_stacks[:size]
+    if turn := _turn(stacks):
+        return (Loop(0, len(stacks), turn),)
+    # The best loops over the first layers, by their number: layers that are compiled, and the loops.
+    best: list[tuple[int, tuple[Loop, ...]]] = [(0, ())]
+    for end in range(1, len(stacks) + 1):
+        ways = list[tuple[int, tuple[Loop, ...]]]()
+        for begin in range(end):
+            if turn := _turn(stacks[begin:end]):
+                num_compiled, loops = best[begin]
+                num_rest = (end - begin) % len(turn)
+                ways.append((num_compiled + len(turn) + num_rest, (*loops, Loop(begin, end, turn))))
+        best.append(min(ways, key=lambda way: (way[0], len(way[1]))))
+    num_compiled, loops = best[-1]
+    return loops if num_compiled <= MAX_COMPILED else ()
+
+
+def _turn(stacks: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shortest order of stacks that repeats; None: it would have more than MAX_TURN layers."""
+    for size in range(1, min(MAX_TURN, len(stacks)) + 1):
+        if all(stack == stacks[i % size] for i, stack in enumerate(stacks)):
+            return stacks[:size]
     return None
 
 

@@ -16,7 +16,7 @@ from jaxserve.models.config.model_config import Layer, ModelConfig, Stack
 from jaxserve.models.context import Context
 from jaxserve.models.layer import run_layer
 from jaxserve.models.layer_adapters import LayerAdapters
-from jaxserve.models.layer_loops import Row, layer_rows, run_in_turns, runs_of_layers, stacks_of_turn
+from jaxserve.models.layer_loops import Row, layer_loops, layer_rows, run_in_turns
 from jaxserve.models.linear import Linear, rows_of, whole
 from jaxserve.models.params import Params
 from jaxserve.models.rms_norm import named_norm
@@ -102,8 +102,7 @@ def forward(
     rows, platform = layer_rows(table, tap_layers), ctx.mesh.devices.flat[0].platform
     carry = Carry(x, pool, jnp.zeros((len(tap_layers), *x.shape), x.dtype))
     with jax.named_scope("layers"):
-        for begin, end in runs_of_layers(config.layer_table, table, platform):
-            turn = stacks_of_turn(tuple(row.stack for row in table[begin:end]), platform)
+        for begin, end, turn in layer_loops(config.layer_table, table, platform):
             carry = run_in_turns(partial(run_turn, turn), carry, rows[begin:end], len(turn or (0,)))
     return each(partial(named_norm, params, "final_norm", eps=config.norm_eps), carry.x), carry.pool, carry.taps
 

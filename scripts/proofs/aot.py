@@ -99,6 +99,8 @@ def cases() -> Iterator[Case]:
     for (target, mesh), form in product(one_device.items(), ("Q4_0", "Q4_K")):
         check = partial(block_steps.check_whole_step, mesh, form)
         yield f"Llama 3 8B in {form}, step, {block_steps.FEW}", target, check
+    for target, mesh in one_device.items():
+        yield "Llama 3 8B, layers in Q4_K_M", target, partial(block_steps.check_mixed_layers, mesh)
     for target in ("v5e:2x2", "v6e:2x2", "tpu7x:2x2x1"):
         for form in ("Q4_0", "Q8_0", "Q6_K"):
             # Drawing tokens moves 38 MB in any case: more, the smaller a chip's part of the weights.
@@ -124,7 +126,7 @@ def cases() -> Iterator[Case]:
         yield f"adapters, {name}", "h200", partial(gpu_adapters.check, name)
     for form in blocks.SERVED:
         yield f"products with {form}", "h200", partial(blocks.check_products_with, form)
-    for topology, form in product(("v5e:2x2", "v6e:2x2", "tpu7x:2x2x1"), tpu_blocks.served(4096)):
+    for topology, form in product(("v5e:2x2", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1"), tpu_blocks.served(4096)):
         yield f"products with {form}", topology, partial(tpu_blocks.check_products_with, topology, form)
     for model in products.MODELS:
         yield f"products of 1 to 64 rows, {model}", "h200", partial(products.check_products_of, model)

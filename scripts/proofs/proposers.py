@@ -24,6 +24,7 @@ from scripts.proofs.helpers.draft_configs import (
     MEDUSA,
     NGRAMS_AND_EAGLE,
     SMOLLM,
+    ready,
 )
 from scripts.proofs.helpers.draft_counts import Counts, drafts_of
 from scripts.proofs.helpers.draft_equality import Way, compare
@@ -157,7 +158,7 @@ def _count_laws() -> list[Law]:
 def _counts(name: str) -> Counts:
     from jaxserve import LLM
 
-    llm = LLM(SMOLLM, **OPTIONS | {"dtype": "float32"}, speculative_config=CONFIGS[name])
+    llm = LLM(SMOLLM, **OPTIONS | {"dtype": "float32"}, speculative_config=ready(CONFIGS[name]))
     return drafts_of(llm, read_goldens(SMOLLM)[0][:NUM_COUNTED])
 
 

@@ -16,7 +16,15 @@ import argparse
 import json
 import sys
 
-from scripts.proofs.helpers.draft_configs import FEWER_LAYERS, ITSELF, NGRAM_TREES, SMOLLM, SUFFIXES
+from scripts.proofs.helpers.draft_configs import (
+    FEWER_LAYERS,
+    FIRST_LAYERS,
+    IN_FOUR_BITS,
+    ITSELF,
+    NGRAM_TREES,
+    SMOLLM,
+    SUFFIXES,
+)
 from scripts.proofs.helpers.draft_equality import Way, compare
 from scripts.proofs.helpers.draft_rows import table_of
 from scripts.proofs.helpers.draft_speeds import speeds
@@ -28,7 +36,9 @@ WAYS = {
     "trees of three branches": Way({"speculative_config": NGRAM_TREES}),
     "suffixes, in earlier outputs too": Way({"speculative_config": SUFFIXES}),
     "the model drafts for itself": Way({"speculative_config": ITSELF}),
+    "a copy in four bits drafts": Way({"speculative_config": IN_FOUR_BITS}),
     "without two layers": Way({"speculative_config": FEWER_LAYERS}),
+    "without the last six layers": Way({"speculative_config": FIRST_LAYERS}),
     "chunks of 7": Way({"max_chunk_tokens": 7}),
     "prefix of 100 tokens in all prompts": Way(shared_len=100),
     "every third aborted": Way(ends_early=True),

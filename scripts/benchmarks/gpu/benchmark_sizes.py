@@ -43,6 +43,7 @@ class ThroughputSizes:
     num_prompts: int
     num_tokens: int
     options: dict[str, Any]
+    quantizations: tuple[str, ...] = ("auto",)
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ FULL = Sizes(
         num_prompts=512,
         num_tokens=1024,
         options=ENGINE.options | {"max_model_len": 2048, "buckets": "64 128 192 256 2048x32 2048x256"},
+        quantizations=("auto", "fp8"),
     ),
     product_checks=tuple(w for w in ALL_PRODUCTS if w.num_rows in (1, 64)),
     products=tuple(
@@ -240,7 +242,7 @@ TINY = Sizes(
     quantized=replace(_TINY_ENGINE, quantizations=("int8",), profiled=()),
     drafts=DraftSizes(TINY_MODEL, TINY_MODEL, (0.5,), 3, (2,), prompt_len=10, num_steps=10, options=SMALL),
     texts=TextSizes(TINY_MODEL, num_texts=8, longest_prompt=20, options=SMALL),
-    throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SMALL),
+    throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SMALL, quantizations=("auto", "int8")),
     product_checks=(_TINY_PRODUCT, products.packed(_TINY_PRODUCT), products.packed(_TINY_PRODUCT, "fp8")),
     products=(products.packed(_TINY_PRODUCT),),
     block_checks=(_TINY_BLOCKS,),

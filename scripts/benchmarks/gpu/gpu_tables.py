@@ -7,6 +7,8 @@ from scripts.benchmarks.gpu.task_list import Record, Results
 
 Rows = list[list[str]]
 NONE = "–"
+PUBLISHED = {("fp8", 1024): "17,744 (TensorRT-LLM, Llama 3.1 8B)"}
+"""Tokens/s out on an H200, by weights and tokens in and out of each prompt (performance overview of TensorRT-LLM)."""
 
 
 def ceiling(results: Results) -> Record:
@@ -124,10 +126,11 @@ def prompts(results: Results) -> Rows:
 
 
 def throughput(results: Results) -> Rows:
-    rows = [["prompts", "tokens in and out, each", "time, s", "tokens/s out"]]
+    rows = [["weights", "prompts", "tokens in and out, each", "time, s", "tokens/s out", "published elsewhere"]]
     for r in results.of("throughput"):
         rate = f"{r['tokens_out'] / r['took_s']:,.0f}"
-        rows.append([str(r["prompts"]), f"{r['tokens_each']:,}", f"{r['took_s']:.1f}", rate])
+        published = PUBLISHED.get((r["weights"], r["tokens_each"]), "")
+        rows.append([r["weights"], str(r["prompts"]), f"{r['tokens_each']:,}", f"{r['took_s']:.1f}", rate, published])
     return rows
 
 

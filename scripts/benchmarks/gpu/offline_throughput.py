@@ -12,13 +12,14 @@ from scripts.benchmarks.gpu.task_list import Record, Task
 
 
 def tasks(sizes: ThroughputSizes) -> Iterator[Task]:
-    name = f"{sizes.num_prompts} prompts of {sizes.num_tokens} tokens, {sizes.num_tokens} each out"
-    yield Task(name, "throughput", partial(measure, sizes))
+    for quantization in sizes.quantizations:
+        name = f"{sizes.num_prompts} prompts of {sizes.num_tokens} tokens, {sizes.num_tokens} each out, {quantization}"
+        yield Task(name, "throughput", partial(measure, sizes, quantization))
 
 
-def measure(sizes: ThroughputSizes) -> Record:
+def measure(sizes: ThroughputSizes, quantization: str) -> Record:
     """Every program is compiled before."""
-    llm = LLM(sizes.model, load_format="dummy", **sizes.options)
+    llm = LLM(sizes.model, load_format="dummy", quantization=quantization, **sizes.options)
     llm.warm_up(use_tqdm=False)
     shape = (sizes.num_prompts, sizes.num_tokens)
     prompts = np.random.default_rng(0).integers(0, llm.parts.model.vocab_size, shape).tolist()
@@ -27,4 +28,5 @@ def measure(sizes: ThroughputSizes) -> Record:
     outputs = llm.generate(prompts, params, use_tqdm=False)
     took_s = time.monotonic() - started_s
     num_out = sum(len(output.outputs[0].token_ids) for output in outputs)
-    return {"prompts": sizes.num_prompts, "tokens_each": sizes.num_tokens, "tokens_out": num_out, "took_s": took_s}
+    counts = {"prompts": sizes.num_prompts, "tokens_each": sizes.num_tokens, "tokens_out": num_out, "took_s": took_s}
+    return counts | {"weights": quantization if quantization != "auto" else sizes.options["dtype"]}

@@ -10,7 +10,7 @@ import json
 import sys
 
 from scripts.proofs.draft_laws.texts_of_three import NUM_TEXTS, TEMPERATURE, Drawn, drawn, exact_law
-from scripts.proofs.helpers.draft_configs import CONFIGS, FEWER_LAYERS, ITSELF, SMOLLM
+from scripts.proofs.helpers.draft_configs import CONFIGS, FEWER_LAYERS, IN_FOUR_BITS, ITSELF, SMOLLM, ready
 from scripts.proofs.helpers.stored_rows import stored_row
 
 LEAST_P = 1e-3
@@ -27,6 +27,7 @@ SETTINGS = {
     PLAIN: None,
     **CONFIGS,
     "the model drafts for itself, rejection sampling": ITSELF | REJECTION,
+    "a copy in four bits drafts, rejection sampling": IN_FOUR_BITS | REJECTION,
     "without two layers, rejection sampling": FEWER_LAYERS | REJECTION,
 }
 CONTROLS = {OF_ANOTHER: None, "without two layers, typical acceptance": FEWER_LAYERS | TYPICAL}
@@ -64,4 +65,4 @@ def _drawn(name: str) -> Drawn:
     law = exact_law(plain, prompt)
     if config is None:
         return drawn(plain, prompt, law, WARMER if name == OF_ANOTHER else TEMPERATURE)
-    return drawn(always(LLM(SMOLLM, **OPTIONS, speculative_config=config)), prompt, law)
+    return drawn(always(LLM(SMOLLM, **OPTIONS, speculative_config=ready(config))), prompt, law)

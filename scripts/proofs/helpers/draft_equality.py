@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from scripts.proofs.helpers.draft_configs import NGRAMS, SMOLLM
+from scripts.proofs.helpers.draft_configs import NGRAMS, SMOLLM, ready
 from scripts.proofs.helpers.draw_ties import TieCheck
 from scripts.proofs.helpers.stored_rows import stored
 from scripts.proofs.parity import read_goldens
@@ -51,8 +51,9 @@ def compare(proof: str, way: Way) -> list[dict]:
     from jaxserve import LLM
     from tests.support.drafting import always, counted
 
-    prompts = way.prompts()
-    drafting = always(LLM(way.model, **COMMON | {"speculative_config": NGRAMS} | way.options))
+    prompts, options = way.prompts(), {"speculative_config": NGRAMS} | way.options
+    ready(options["speculative_config"])
+    drafting = always(LLM(way.model, **COMMON | options))
     penalties = {name: value for name, value in way.params.items() if name != "n"}
     check, rows = TieCheck(way.model, penalties, **COMMON), list[dict]()
     for name, sampler in SAMPLERS.items():

@@ -12,7 +12,7 @@ from tests.support.tiny_engines import SMALL, driven, rescheduled, submit, tiny_
 PAGE = 16
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
 def test_preemption_chunks_and_cached_prefixes_change_nothing(family):
     """The history of a cached prefix is set by the host; recomputed tokens are recorded again."""

@@ -35,8 +35,8 @@ def test_drafts_are_right_where_the_skipped_layer_adds_nothing(platform, num_dra
 
     Layers run as on each platform; the numbers differ lest one engine use the other's programs.
     """
-    as_on_platform = partial(transformer.runs_of_layers, platform=platform)
-    monkeypatch.setattr(transformer, "runs_of_layers", lambda layers, table, _: as_on_platform(layers, table))
+    as_on_platform = partial(transformer.layer_loops, platform=platform)
+    monkeypatch.setattr(transformer, "layer_loops", lambda layers, table, _: as_on_platform(layers, table))
     config = {"method": "layer_skip", "skip_layers": [1], "num_speculative_tokens": num_drafts}
     llm = always(LLM(str(checkpoint("llama3")), speculative_config=config, **SMALL))
     params = llm.parts.runner.params

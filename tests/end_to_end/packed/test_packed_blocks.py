@@ -22,6 +22,7 @@ from pallas_kernels.block_forms.half_bits import without_half_bits
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import gguf_builder as build
 from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
+from tests.support.compiled.mixed_blocks import have_more_bits
 from tests.support.drafting import always, counted
 
 D, F, HEADS, KV_HEADS, H, VOCAB = 256, 512, 4, 2, 64, 384
@@ -232,17 +233,25 @@ def test_a_head_that_is_looked_up_stays_packed_on_tpus(tmp_path):
 
 
 def test_a_gpu_chooses_among_no_layers(tmp_path):
-    """Nine layers of forms in no repeating order, such as those of Q4_K_M."""
+    """Its steps run layers in an order that they know, such as that of Q4_K_M: what differs in no such order is
+    decoded."""
     kinds = dict.fromkeys(SHAPES, "Q4_K")
-    path, _ = write_model(tmp_path / "mixed.gguf", [kinds] * 8 + [kinds | {"ffn_down": "Q6_K"}])
+    more = kinds | {"attn_v": "Q6_K", "ffn_down": "Q6_K"}
+    layers = [more if has_more else kinds for has_more in have_more_bits(8)]
+    path, _ = write_model(tmp_path / "mixed.gguf", layers)
+    for device in (H200, TPU):
+        model, packing = packing_of(path, device)
+        assert {path.rpartition("/")[2] for path, _ in packing.own} == {"embed", "qkv", "o", "gate_up", "down"}
+        assert (model.layer_stacks, packing.decoded) == ((0, 1, 1, 0, 1, 1, 0, 0), "")
+    order = np.random.default_rng(0).integers(0, 4, 32)
+    forms = ("Q4_K", "Q5_K", "Q6_K", "Q8_0")
+    path, _ = write_model(tmp_path / "no_order.gguf", [kinds | {"ffn_down": forms[i]} for i in order])
     model, packing = packing_of(path, H200)
     assert {path.rpartition("/")[2] for path, _ in packing.own} == {"embed", "qkv", "o", "gate_up"}
-    assert (len(model.stacks), packing.decoded) == (1, "Q4_K, Q6_K")
+    assert (len(model.stacks), packing.decoded) == (1, "Q4_K, Q5_K, Q6_K, Q8_0")
     assert "in no repeating order" in dict(packing.reasons)["down"]
-    model, packing = packing_of(path, TPU)
-    assert len(model.stacks) == 2
-    assert {path.rpartition("/")[2] for path, _ in packing.own} >= {"gate_up", "down"}
-    path, _ = write_model(tmp_path / "no.gguf", [dict.fromkeys(SHAPES, "Q4_K")] * 8 + [dict.fromkeys(SHAPES, "Q6_K")])
+    assert len(packing_of(path, TPU)[0].stacks) == 4
+    path, _ = write_model(tmp_path / "all.gguf", [dict.fromkeys(SHAPES, forms[i]) for i in order])
     model, packing = packing_of(path, H200)
     assert (len(model.stacks), packing.own) == (1, ())
     with pytest.raises(ConfigError, match="all forms of the layers differ from layer to layer"):

@@ -12,6 +12,7 @@ from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.models import transformer
 from jaxserve.models.config.model_config import Stack
 from jaxserve.models.families import registry
+from jaxserve.models.layer_loops import Loop, layer_loops
 from jaxserve.models.params import declare
 from jaxserve.runner.load_weights import load_params, read_config
 from tests.support.gguf_checkpoints import write_gguf
@@ -47,12 +48,15 @@ def test_logits_from_a_gguf_file_equal_transformers(family, tmp_path):
 
 
 def test_layers_of_two_kinds_may_run_in_turns(monkeypatch):
-    """As on a GPU; elsewhere a condition selects each layer's stack."""
+    """As on a GPU, in one loop or in several; elsewhere a condition selects each layer's stack."""
     model, golden = NaiveModel.load(checkpoint("gemma2"), backend="xla"), goldens("gemma2")[1]
-    turn = transformer.stacks_of_turn(model.config.layer_stacks, "gpu")
-    assert len(turn) == 2
-    for stacks, name, is_equal in ((turn, "turns", True), (turn[::-1], "control", False)):
-        monkeypatch.setattr(transformer, "stacks_of_turn", lambda *_, stacks=stacks: stacks)
+    table = model.config.layer_table
+    (loop,) = layer_loops(table, table, "gpu")
+    begin, end, (one, other) = loop
+    several = [Loop(begin, begin + 1, (one,)), Loop(begin + 1, end, (other, one))]
+    wrong = [loop._replace(turn=(other, one))]
+    for name, loops, is_equal in (("one loop", [loop], True), ("several", several, True), ("control", wrong, False)):
+        monkeypatch.setattr(transformer, "layer_loops", lambda *_, loops=loops: loops)
         traced = replace(model, config=replace(model.config, family=name))  # no program of another configuration
         assert (np.abs(traced.logits(golden.prompt) - golden.logits).max() <= TOLERANCE) == is_equal
 

@@ -4,32 +4,50 @@ import numpy as np
 import pytest
 
 from jaxserve.models.families.named_shapes import SHAPES
-from jaxserve.models.layer_loops import run_in_turns, runs_of_layers, stacks_of_turn
+from jaxserve.models.layer_loops import MAX_COMPILED, layer_loops, repeating_loops, run_in_turns
+from tests.support.compiled.mixed_blocks import have_more_bits
 
 EVEN = [[3, 2 * i, i, 7 - i] for i in range(7)]
 UNEVEN = [[3, i * i, i, 5 * i % 3] for i in range(7)]
 
 
+GEMMA = SHAPES["gemma-3-1b"]
+
+
+def q4_k_m(num_layers):
+    """The stacks of a file's layers: 1 has more bits."""
+    return tuple(map(int, have_more_bits(num_layers)))
+
+
 @pytest.mark.parametrize(
-    ("layer_stacks", "on_gpu"),
+    ("stacks", "loops"),
     [
-        ((0,) * 30, (0,)),
-        ((0, 1) * 13, (0, 1)),
-        (SHAPES["gemma-3-1b"].layer_stacks, (0, 0, 0, 0, 0, 1)),  # 26 layers: the last turn has two
-        ((1,) * 20 + (0,) * 8, None),  # one turn would run all layers
+        ((0,) * 30, [(0, 30, (0,))]),
+        ((0, 1) * 13, [(0, 26, (0, 1))]),
+        (GEMMA.layer_stacks, [(0, 26, (0, 0, 0, 0, 0, 1))]),  # the last turn has two
+        ((1,) * 20 + (0,) * 8, [(0, 20, (1,)), (20, 28, (0,))]),
+        (q4_k_m(32), [(0, 3, (1,)), (3, 27, (1, 0, 0)), (27, 32, (1,))]),
+        (q4_k_m(80), [(0, 9, (1,)), (9, 69, (1, 0, 0)), (69, 80, (1,))]),
+        (q4_k_m(28), [(0, 2, (1,)), (2, 23, (1, 0, 0)), (23, 28, (1,))]),
+        ((0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 1), [(0, 9, (0, 1, 2, 3)), (9, 11, (1,))]),
+        (tuple(np.random.default_rng(0).integers(0, 4, 60).tolist()), []),
     ],
 )
-def test_a_turn_runs_as_many_layers_as_repeat(layer_stacks, on_gpu):
-    assert stacks_of_turn(layer_stacks, "gpu") == on_gpu
-    assert stacks_of_turn(layer_stacks, "tpu") == (on_gpu if len(set(layer_stacks)) == 1 else None)
+def test_loops_run_as_many_layers_in_a_turn_as_repeat(stacks, loops):
+    assert list(repeating_loops(stacks)) == loops
+    compiled = sum(len(turn) + (end - begin) % len(turn) for begin, end, turn in loops)
+    assert compiled <= MAX_COMPILED
+    run = [turn[i % len(turn)] for begin, end, turn in loops for i in range(end - begin)]
+    assert run == list(stacks if loops else [])
 
 
 def test_a_loop_on_a_gpu_ends_where_layers_are_left_out():
-    layers = SHAPES["gemma-3-1b"].layer_table
+    layers = GEMMA.layer_table
     table = tuple(row for i, row in enumerate(layers) if i not in (0, 5, 6, 25))
-    assert runs_of_layers(layers, table, "gpu") == [(0, 4), (4, 22)]
-    assert runs_of_layers(layers, table, "tpu") == [(0, 22)]
-    assert runs_of_layers(layers, layers, "gpu") == [(0, 26)]
+    assert layer_loops(layers, table, "gpu") == [(0, 4, (0,)), (4, 22, (0, 0, 0, 0, 1, 0))]
+    assert layer_loops(layers, table, "tpu") == [(0, 22, None)]
+    assert layer_loops(layers, layers, "gpu") == [(0, 26, (0, 0, 0, 0, 0, 1))]
+    assert layer_loops(layers, layers[:5], "tpu") == [(0, 5, (0,))]
 
 
 def run_loop(rows, size):

@@ -47,6 +47,7 @@ from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.qtensor import ALL_SCHEMES
 from tests.support.compiled.aot import compile_on, on
+from tests.support.compiled.mixed_blocks import Q4_K_M, with_mixed_blocks
 
 PAGE, NUM_PAGES, NUM_SLOTS = 64, 1000, 64
 DTYPE = jnp.dtype("bfloat16")
@@ -85,7 +86,8 @@ FORMS = ALL_SCHEMES | GGML_FORMS | {form.name: form for form in (NF4, OUTLIERS)}
 @dataclass(frozen=True)
 class StepCase:
     """A named shape (`SHAPES`) on a mesh, in one bucket. drafts: what the engine drafts, a name in `DRAFTS`. draft: the
-    shape of the draft model. None: there is none. scheme: by which weights are coded, a name in `FORMS`."""
+    shape of the draft model. None: there is none. scheme: by which weights are coded, a name in `FORMS`, or "Q4_K_M",
+    whose layers differ."""
 
     mesh: Mesh
     name: str
@@ -142,7 +144,7 @@ class StepCase:
 
     def compile_backbone(self) -> jax.stages.Compiled:
         """Embedding and layers, the pool donated."""
-        config, layout = SHAPES[self.name], self._programs.batch_layout(self._bucket)
+        config, layout = self._model[0], self._programs.batch_layout(self._bucket)
 
         def backbone(params, pool, buffer, state):
             batch = unpack(layout, buffer, first_inputs(layout, buffer, state))
@@ -159,7 +161,7 @@ class StepCase:
 
     def compile_ends(self) -> jax.stages.Compiled:
         """Embedding and head, without the layers."""
-        config, num_rows = SHAPES[self.name], self.bucket.num_rows
+        config, num_rows = self._model[0], self.bucket.num_rows
 
         def ends(params, tokens, hidden):
             ctx = Context(self.mesh, "auto")
@@ -174,16 +176,22 @@ class StepCase:
         return replace(self.bucket, most_rounds=default_rounds(self.mesh.devices.flat[0].platform))
 
     @cached_property
+    def _model(self) -> tuple[ModelConfig, Packing]:
+        config, device = SHAPES[self.name], self.mesh.devices.flat[0]
+        if self.scheme == Q4_K_M:
+            return with_mixed_blocks(config, device)
+        form = None if self.scheme is None else FORMS[self.scheme]
+        if isinstance(form, BlockForm) and device.platform == "tpu":
+            form = with_half_bits(form)
+        return config, Packing(form, ALL_SCHEMES["w8a8"] if form == OUTLIERS else form)
+
+    @cached_property
     def _programs(self) -> Programs:
-        config = SHAPES[self.name]
+        config, packing = self._model
         backend, tiles = "auto", None
         if self.is_batch_invariant:
             backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
-        form = None if self.scheme is None else FORMS[self.scheme]
-        if isinstance(form, BlockForm) and self.mesh.devices.flat[0].platform == "tpu":
-            form = with_half_bits(form)
-        ends = ALL_SCHEMES["w8a8"] if form == OUTLIERS else form
-        model = Settings(config, self.mesh, DTYPE, PAGE, backend, packing=Packing(form, ends))
+        model = Settings(config, self.mesh, DTYPE, PAGE, backend, packing=packing)
         proposer = None if self.drafts is None else DRAFTS[self.drafts](model)
         if self.draft is not None:
             proposer = DraftModel.of(model, SHAPES[self.draft])

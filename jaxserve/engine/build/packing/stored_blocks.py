@@ -16,7 +16,7 @@ from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.engine.build.packing.orbax_forms import saved_blocks
 from jaxserve.models.config.model_config import ModelConfig, Stack
-from jaxserve.models.layer_loops import stacks_of_turn
+from jaxserve.models.layer_loops import repeating_loops
 from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import decoded_spec
 from jaxserve.models.params import declare
@@ -67,8 +67,8 @@ class StoredBlocks(NamedTuple):
 
     def repeating(self, model: ModelConfig, platform: str) -> "StoredBlocks":
         """On a GPU whose steps would choose among the layers' forms, without those that are not alike in all layers of
-        a kind (`layer_loops.stacks_of_turn`)."""
-        if platform != "gpu" or stacks_of_turn(self.apart(model)[0].layer_stacks, platform) is not None:
+        a kind (`layer_loops.repeating_loops`)."""
+        if platform != "gpu" or repeating_loops(self.apart(model)[0].layer_stacks):
             return self
         alike = [
             {leaf: form for leaf, form in forms.items() if self._are_alike(model, stack, leaf)}

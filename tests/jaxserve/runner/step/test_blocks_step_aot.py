@@ -9,9 +9,11 @@ from jax.sharding import Mesh
 from jaxserve.core.buckets import Bucket
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.runner.programs import engine_shapes
-from tests.support.compiled.aot import assert_in_place, tpu_mesh
+from jaxserve.runner.programs.hlo import read_hlo
+from tests.support.compiled.aot import assert_in_place, gpu_mesh, tpu_mesh
 from tests.support.compiled.aot_step import StepCase
 from tests.support.compiled.cuda_graphs import assert_no_waits
+from tests.support.compiled.mixed_blocks import Q4_K_M
 
 DECODE = Bucket(64, 64, 128)
 FEW = Bucket(8, 8, 128)
@@ -49,8 +51,24 @@ def check_whole_step(mesh: Mesh, form: str, model: str = "llama-3-8b", most: flo
     assert 1 <= step.traffic(compiled, "layers", head) <= most
 
 
+def check_mixed_layers(mesh: Mesh) -> None:
+    """Of 8 rows, with the forms of Q4_K_M. On a GPU no condition selects a layer's."""
+    step = StepCase(mesh, "llama-3-8b", FEW, scheme=Q4_K_M)
+    layers = step.compile_backbone()
+    if mesh.devices.flat[0].platform == "gpu":
+        assert not any(line.opcode == "conditional" for line in read_hlo(layers.as_text()).instructions)
+    assert not step.weight_copies(layers)
+    assert 1 <= step.traffic(layers, "layers") <= 1.08
+
+
 def test_a_tpu_reads_blocks_once():
     check_blocks(tpu_mesh("v6e:2x2"), "Q4_0")
+
+
+@pytest.mark.thorough
+def test_a_gpu_reads_blocks_of_layers_that_differ_once():
+    """As the files that most publish have them: three loops, of which the second runs three layers in a turn."""
+    check_mixed_layers(gpu_mesh())
 
 
 @pytest.mark.thorough

@@ -63,7 +63,7 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
         assert step["prefill_tokens"] == 32
     (profile,) = records["profile"]
     assert profile["scopes_us"]["layers/mlp"] > 0
-    assert records["throughput"][0]["tokens_out"] == 32
+    assert [(r["weights"], r["tokens_out"]) for r in records["throughput"]] == [("float32", 32), ("int8", 32)]
     assert {"tiny_decode by cuDNN", "tiny_decode by PyTorch SDPA"} < {*content["missing"]["attention"]}
     assert "lanes" in content["missing"]["checks"]["phi3_mini_mixed_lanes"]
     text = (tmp_path / "gpu-cpu.md").read_text()

@@ -1,0 +1,27 @@
+"""A model as a GGUF file of Q4_K_M has it: half of the layers have more bits for values and for down projections."""
+
+import jax
+
+from jaxserve.engine.build.packing.block_products import form_on
+from jaxserve.engine.build.packing.stored_blocks import StoredBlocks
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.packing import Packing
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+
+Q4_K_M = "Q4_K_M"
+
+
+def have_more_bits(num_layers: int) -> list[bool]:
+    """By layer (`use_more_bits` in llama.cpp's llama-quant.cpp)."""
+    eighth, last = num_layers // 8, 7 * num_layers // 8
+    return [i < eighth or i >= last or (i - eighth) % 3 == 2 for i in range(num_layers)]
+
+
+def with_mixed_blocks(config: ModelConfig, device: jax.Device) -> tuple[ModelConfig, Packing]:
+    """The model of a Llama that a device runs, and its packing."""
+    form = form_on(device)
+    four, six = (form(GGML_FORMS[name], config.d_model) for name in ("Q4_K", "Q6_K"))
+    kinds = {"qkv": four, "o": four, "gate_up": four, "down": four}
+    more = kinds | {"qkv": (four, four, six), "down": six}
+    layers = [more if has_more else kinds for has_more in have_more_bits(config.num_layers)]
+    return StoredBlocks(layers, {"embed": four, "lm_head": six}, set()).apart(config)
