@@ -1,5 +1,5 @@
-"""Drafts of every proposer change no token: in a batch of 16, of preempted requests in chunks with cached prefixes, and of
-each request alone. `scripts/prove drafts_alone` has a hundred prompts of a real model."""
+"""Drafts of every proposer change no token: in a batch of 16, of preempted requests in chunks with cached prefixes, and
+of each request alone. `scripts/prove drafts_alone` has a hundred prompts of a real model."""
 
 import jax
 import numpy as np
