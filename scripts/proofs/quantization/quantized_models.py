@@ -18,7 +18,7 @@ from checkpoints.sources import resolve
 from scripts.proofs.helpers.draft_configs import SMOLLM
 from scripts.proofs.helpers.process_memory import anonymous_bytes
 from scripts.proofs.helpers.stored_rows import ROOT, STORE, state_of_sources
-from scripts.proofs.quantization.q6_k import with_q6_k
+from scripts.proofs.quantization.block_mixtures import MIXTURES, write_mixture
 
 PIECE_LEN, NUM_PIECES = 512, 40
 CALIBRATION_CHARS = 200_000
@@ -28,12 +28,12 @@ SMOOTHED, NEAREST, OUTLIERS = ", smoothed", ", nearest codes", ", outliers"
 """After the name of a scheme: calibrated with a text that it does not need; without the text that it has otherwise;
 with columns that are not coded."""
 NUM_OUTLIERS = 16
-Q6_K = "q6_k"
-"""A form that `jaxserve quantize` does not write."""
+NUM_VALUES = 134_515_008
 
 
 def quality(name: str) -> dict[str, Any]:
-    """`Quality`'s fields, in float32, of the model that was written with this scheme. dense: of the model itself."""
+    """`Quality`'s fields, in float32, of the model that was written with this scheme, and the bytes of its files; of the
+    model itself, dense, those in bfloat16."""
     import numpy as np
 
     from jaxserve.bench.quality.compare_quality import compare_quality
@@ -46,18 +46,23 @@ def quality(name: str) -> dict[str, Any]:
     assert np.size(pieces) == PIECE_LEN * NUM_PIECES, "the text is long enough"
     other = None if name == "dense" else lambda: load(str(quantized(name)), dtype="float32")
     (found,) = compare_quality(dense, [(name, other)], pieces, lambda line: print(line, file=sys.stderr))
-    return asdict(found)
+    return asdict(found) | {"file_bytes": 2 * NUM_VALUES if other is None else _file_bytes(quantized(name))}
+
+
+def _file_bytes(path: Path) -> int:
+    files = path.glob("*.safetensors") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files)
 
 
 def quantized(name: str) -> Path:
-    """The folder or GGUF file of the model with this scheme, written now where it is missing. q6_k: see `with_q6_k`."""
+    """The folder or GGUF file of the model with this scheme, written now where it is missing."""
     store, scheme = STORE / f"quantized-{state_of_sources('quantization')}", name.partition(",")[0]
-    in_one_file = scheme == Q6_K or scheme in GGUF_NAMES
+    in_one_file = scheme in MIXTURES or scheme in GGUF_NAMES
     folder = store / (f"{scheme}.gguf" if in_one_file else name.replace(", ", "-").replace(" ", "-"))
     if in_one_file and folder.exists():
         return folder
-    if scheme == Q6_K:
-        with_q6_k(resolve(SMOLLM).weights, quantized("q8_0"), folder)
+    if scheme in MIXTURES:
+        write_mixture(scheme, resolve(SMOLLM).weights, quantized("q8_0"), folder)
         return folder
     command = [sys.executable, "-m", "jaxserve.cli.main", "quantize", SMOLLM, str(folder), "--scheme", scheme]
     subprocess.run([*command, *options_of(name)], cwd=ROOT, check=True)

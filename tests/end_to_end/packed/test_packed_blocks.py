@@ -22,7 +22,7 @@ from pallas_kernels.block_forms.half_bits import without_half_bits
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import gguf_builder as build
 from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
-from tests.support.compiled.mixed_blocks import have_more_bits
+from tests.support.compiled.more_bits import have_more_bits
 from tests.support.drafting import always, counted
 
 D, F, HEADS, KV_HEADS, H, VOCAB = 256, 512, 4, 2, 64, 384

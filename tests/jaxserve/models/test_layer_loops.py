@@ -5,7 +5,7 @@ import pytest
 
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.layer_loops import MAX_COMPILED, layer_loops, repeating_loops, run_in_turns
-from tests.support.compiled.mixed_blocks import have_more_bits
+from tests.support.compiled.more_bits import have_more_bits
 
 EVEN = [[3, 2 * i, i, 7 - i] for i in range(7)]
 UNEVEN = [[3, i * i, i, 5 * i % 3] for i in range(7)]

@@ -7,14 +7,9 @@ from jaxserve.engine.build.packing.stored_blocks import StoredBlocks
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from tests.support.compiled.more_bits import have_more_bits
 
 Q4_K_M = "Q4_K_M"
-
-
-def have_more_bits(num_layers: int) -> list[bool]:
-    """By layer (`use_more_bits` in llama.cpp's llama-quant.cpp)."""
-    eighth, last = num_layers // 8, 7 * num_layers // 8
-    return [i < eighth or i >= last or (i - eighth) % 3 == 2 for i in range(num_layers)]
 
 
 def with_mixed_blocks(config: ModelConfig, device: jax.Device) -> tuple[ModelConfig, Packing]:
