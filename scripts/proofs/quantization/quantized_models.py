@@ -32,8 +32,8 @@ NUM_VALUES = 134_515_008
 
 
 def quality(name: str) -> dict[str, Any]:
-    """`Quality`'s fields, in float32, of the model that was written with this scheme, and the bytes of its files; of the
-    model itself, dense, those in bfloat16."""
+    """`Quality`'s fields, in float32, of the model that was written with this scheme, and the bytes of its files; for
+    the model itself, "dense", those of bfloat16."""
     import numpy as np
 
     from jaxserve.bench.quality.compare_quality import compare_quality
