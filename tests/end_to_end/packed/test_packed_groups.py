@@ -17,9 +17,9 @@ from jaxserve.engine.build.packing.block_products import DeviceKind
 from jaxserve.engine.build.packing.choose_packing import with_packing
 from pallas_kernels.block_forms.table_forms import NestedScales, without_nesting
 from pallas_kernels.block_tensor import BlockTensor, RowParts
-from pallas_kernels.qtensor import QTensor
+from pallas_kernels.qtensor import QTensor, encode
 from tests.checkpoints import safetensors_builder as build
-from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, eight_bits, fp8, gptq, nf4
+from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, eight_bits, fp4, fp8, gptq, nf4
 from tests.checkpoints.random_models import Sizes, hf_tensors
 
 SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=128, num_layers=2)
@@ -130,6 +130,24 @@ def test_rows_of_bitsandbytes_stay_codes(tmp_path):
     assert decoded.parts.runner.settings.model.packing.name == ""
     leaves = jax.tree.leaves(llm.parts.runner.params, is_leaf=lambda leaf: isinstance(leaf, QTensor))
     assert sum(isinstance(leaf, QTensor) for leaf in leaves) == 4, "qkv, o, gate_up, down"
+
+
+@pytest.mark.parametrize("kind", ["nvfp4", "mxfp4"])
+def test_fp4_of_compressed_tensors_is_coded_in_8_bits_where_that_is_asked_for(kind, tmp_path):
+    """No device keeps its codes."""
+    write_model(tmp_path / "model", lambda shape: fp4(kind, shape))
+
+    (dense,), (coded,) = (
+        pure.load(str(tmp_path / "model"), dtype="float32", quantization=name).params["layers"].values()
+        for name in ("dense", "int8")
+    )
+    matrices = {name for name, leaf in coded.items() if isinstance(leaf, QTensor)}
+    assert matrices == {"qkv", "o", "gate_up", "down"}
+    for name in matrices:
+        codes, scales = encode(np.asarray(dense[name]))
+        np.testing.assert_array_equal(coded[name].codes, codes)
+        np.testing.assert_allclose(coded[name].scales, scales, rtol=1e-6)
+        assert (codes != 0).any()
 
 
 def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
