@@ -23,11 +23,6 @@ def run(argv: list[str]) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("jaxserve").setLevel(config.log_level.upper())
     logger = logging.getLogger("jaxserve.server")
-    speculation = engine_config.speculation
-    if speculation is not None and speculation.synthetic_acceptance is not None:
-        logger.warning("texts are not the model's: synthetic_acceptance is for benches")
-    if speculation is not None and speculation.acceptance == "typical":
-        logger.warning("acceptance='typical' is not lossless: at temperatures above 0 texts have not the model's law")
     if config.is_exposed and not config.api_key:
         logger.warning("any client that reaches %s may use the server: set --api-key", config.host)
     try:

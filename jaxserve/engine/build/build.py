@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.adapter_reading import make_adapter_store, max_adapter_pages
-from jaxserve.engine.build.draft_context import warn_of_short_context
+from jaxserve.engine.build.draft_warnings import warn_of_other_texts, warn_of_short_context
 from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.grammars import Grammars
@@ -75,6 +75,7 @@ def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts
     progress: called with the bytes of weights loaded so far, and all of them.
     """
     use_compilation_cache(config)
+    warn_of_other_texts(config.speculation)
     with open_model(config) as source, open_draft(config) as draft:
         mesh = make_mesh(config.tensor_parallel_size)
         source = with_packing(config, source, mesh.devices.flat[0])

@@ -1,4 +1,4 @@
-"""A draft whose context is shorter than the engine's is warned of."""
+"""Drafts whose context is shorter than the engine's, or with which texts are not the model's, are warned of."""
 
 import json
 import shutil
@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from jaxserve import LLM
-from jaxserve.engine.build.draft_context import warn_of_short_context
+from jaxserve.core.options.speculative_config import SpeculativeConfig
+from jaxserve.engine.build.draft_warnings import warn_of_other_texts, warn_of_short_context
 from jaxserve.models.config.eagle_config import EagleConfig
 from jaxserve.models.config.medusa_heads import UNKNOWN, MedusaHeads
 from jaxserve.models.families.named_shapes import SHAPES
@@ -35,10 +36,25 @@ def test_only_a_shorter_context_is_warned_of(draft, is_short, caplog):
     assert caplog.messages == [expected] * is_short
 
 
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({}, ""),
+        ({"acceptance": "typical"}, "acceptance='typical' is not lossless"),
+        ({"synthetic_acceptance": 0.5}, "texts are not the model's: synthetic_acceptance"),
+    ],
+)
+def test_drafts_that_change_texts_are_warned_of(options, start, caplog):
+    warn_of_other_texts(SpeculativeConfig(method="ngram", num_speculative_tokens=3, **options))
+    assert len(caplog.messages) == bool(options)
+    assert all(message.startswith(start) for message in caplog.messages)
+
+
 def test_an_engine_warns_while_it_is_built(tmp_path, caplog):
     draft = shutil.copytree(checkpoint("llama3"), tmp_path / "draft")
     config = json.loads((draft / "config.json").read_text()) | {"max_position_embeddings": 64}
     (draft / "config.json").write_text(json.dumps(config))
-    options = {"method": "draft_model", "model": str(draft), "num_speculative_tokens": 3}
+    options = {"method": "draft_model", "model": str(draft), "num_speculative_tokens": 3, "acceptance": "typical"}
     LLM(str(checkpoint("llama3")), speculative_config=options, **SMALL)
     assert "the draft's context has 64 tokens, the engine's 128" in caplog.text
+    assert "acceptance='typical' is not lossless" in caplog.text
