@@ -57,6 +57,15 @@ def always(llm: LLM, choice: type[AlwaysDraft] = AlwaysDraft) -> LLM:
     return llm
 
 
+def greedy_and_sampled(count: int) -> list[SamplingParams]:
+    """Of texts of 40 tokens, the first half greedy, the others at temperature 0.8."""
+    temperatures = [0.0] * (count - count // 2) + [0.8] * (count // 2)
+    return [
+        SamplingParams(temperature=temperature, seed=i, max_tokens=40, ignore_eos=True)
+        for i, temperature in enumerate(temperatures)
+    ]
+
+
 @contextmanager
 def counted(llm: LLM) -> Iterator[list[tuple[int, int]]]:
     """Yields the numbers of proposed and accepted drafts of each step."""

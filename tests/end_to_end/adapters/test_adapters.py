@@ -37,6 +37,7 @@ def test_chunks_and_preemption(llama):
     llama.check(llm, [0, 1, 2, 3, 4] * 3)
 
 
+@pytest.mark.thorough
 def test_cached_prefixes_are_an_adapters_own(llama):
     llm = llama.llm(prefix_eviction="lru")
     prompt, params = (llama.prompts[0] * 6)[:40], SamplingParams(temperature=0, max_tokens=2)

@@ -5,19 +5,19 @@ import pytest
 
 from jaxserve import SamplingParams
 from tests.end_to_end.drafts.test_speculation import drafting
-from tests.support.drafting import always, counted
+from tests.support.drafting import always, counted, greedy_and_sampled
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import SMALL, driven, rescheduled, submit, tiny_engine
 
 PAGE = 16
 
 
-@pytest.mark.thorough
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
 def test_preemption_chunks_and_cached_prefixes_change_nothing(family):
     """The history of a cached prefix is set by the host; recomputed tokens are recorded again."""
     prompts = [golden.prompt * 2 for golden in goldens(family)] * 2
-    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    params = greedy_and_sampled(len(prompts))
     expected = [out.outputs[0].token_ids for out in tiny_engine(family).generate(prompts, params, use_tqdm=False)]
     num_pages = 1 + drafting(family).parts.spec.programs.groups.max_sequence_pages(SMALL["max_model_len"], chunk=7)
     llm = always(rescheduled(drafting(family), "hits", num_pages=num_pages, max_chunk_tokens=7))

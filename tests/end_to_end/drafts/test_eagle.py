@@ -25,7 +25,6 @@ def test_every_pair_of_features_gives_the_same_text(tmp_path):
     assert 5 < accepted < proposed
 
 
-@pytest.mark.thorough
 def test_preemption_chunks_cached_prefixes_and_samples_change_nothing(folder):
     llm = eagle_engine(folder, topk=2)
     num_pages = 1 + llm.parts.spec.programs.groups.max_sequence_pages(SMALL["max_model_len"], chunk=7)

@@ -49,16 +49,17 @@ def texts(llm, requests):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("ngram", {"prompt_lookup_min": 1}),
-        ("ngram", {"prompt_lookup_min": 1, "prompt_lookup_branches": 2}),
-        ("suffix", {}),
-        ("draft_model", {}),
-        ("layer_skip", {"skip_layers": (1,)}),
         ("layer_skip", {"skip_layers": (1, 2)}),
-        ("medusa", {}),
-        ("eagle3", {}),
-        ("eagle3", {"eagle_topk": 2}),
-        ("auto", {"learned": "eagle3"}),
+        # In CI others are preempted, greedy and sampled, in the tests of their files.
+        pytest.param("ngram", {"prompt_lookup_min": 1}, marks=pytest.mark.thorough),
+        pytest.param("ngram", {"prompt_lookup_min": 1, "prompt_lookup_branches": 2}, marks=pytest.mark.thorough),
+        pytest.param("suffix", {}, marks=pytest.mark.thorough),
+        pytest.param("draft_model", {}, marks=pytest.mark.thorough),
+        pytest.param("layer_skip", {"skip_layers": (1,)}, marks=pytest.mark.thorough),
+        pytest.param("medusa", {}, marks=pytest.mark.thorough),
+        pytest.param("eagle3", {}, marks=pytest.mark.thorough),
+        pytest.param("eagle3", {"eagle_topk": 2}, marks=pytest.mark.thorough),
+        pytest.param("auto", {"learned": "eagle3"}, marks=pytest.mark.thorough),
     ],
     ids=lambda value: str(value),
 )

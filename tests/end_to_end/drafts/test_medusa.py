@@ -18,7 +18,7 @@ from jaxserve.models.transformer import logits
 from jaxserve.runner.device_state import SlotSizes, init_slots
 from jaxserve.runner.drafts.proposer import DraftRows
 from tests.support.draft_laws import check_every_pair_of_features
-from tests.support.drafting import always, counted
+from tests.support.drafting import always, counted, greedy_and_sampled
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, driven, rescheduled, tiny_engine
 
@@ -63,13 +63,12 @@ def test_untrained_heads_repeat_the_last_token_and_are_right_where_the_text_does
     assert max(wanted) > 30
 
 
-@pytest.mark.thorough
 def test_preemption_and_chunks_change_nothing(tmp_path):
     llm = drafting(heads_in(tmp_path, "llama3", 0, CHAIN), "llama3", NUM_HEADS)
     num_pages = 1 + llm.parts.spec.programs.groups.max_sequence_pages(SMALL["max_model_len"], chunk=7)
     llm = always(rescheduled(llm, "hits", num_pages=num_pages, max_chunk_tokens=7))
     prompts = [golden.prompt * 2 for golden in goldens("llama3")] * 2
-    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    params = greedy_and_sampled(len(prompts))
     expected = tiny_engine("llama3").generate(prompts, params, use_tqdm=False)
     with counted(llm) as seen:
         outputs = llm.generate(prompts, params, use_tqdm=False)

@@ -8,7 +8,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from tests.support.adapters.random_adapters import tiny, write_random_adapter
 from tests.support.draft_laws import check_every_pair_of_features
-from tests.support.drafting import always, counted
+from tests.support.drafting import always, counted, greedy_and_sampled
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import SMALL, rescheduled, tiny_engine
 
@@ -29,10 +29,9 @@ def test_every_pair_of_features_gives_the_same_text():
         assert 10 < accepted < proposed
 
 
-@pytest.mark.thorough
 def test_preemption_chunks_and_cached_prefixes_change_nothing():
     prompts = [golden.prompt * 2 for golden in goldens("llama3")] * 2
-    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    params = greedy_and_sampled(len(prompts))
     expected = [out.outputs[0].token_ids for out in tiny_engine("llama3").generate(prompts, params, use_tqdm=False)]
     num_pages = 1 + suffix("llama3").parts.spec.programs.groups.max_sequence_pages(SMALL["max_model_len"], chunk=7)
     llm = always(rescheduled(suffix("llama3"), "hits", num_pages=num_pages, max_chunk_tokens=7))

@@ -8,8 +8,6 @@ from jaxserve.core.hardware.mesh import device_bytes
 from scripts.proofs.packed_tokens.proof import file_bytes
 from tests.support.real_model_goldens import check_greedy
 
-pytestmark = pytest.mark.optimized
-
 NAME = "smollm2-135m-instruct"
 
 
@@ -21,5 +19,5 @@ def test_tokens_of_packed_weights_equal_those_of_transformers(real_model):
     assert device_bytes(llm.parts.runner.params) == pytest.approx(file_bytes(NAME), rel=0.02)
     check_greedy(llm, NAME)
     assert llm.stats.num_cached_tokens == 0
-    check_greedy(llm, NAME)
+    check_greedy(llm, NAME, 3)
     assert llm.stats.num_cached_tokens > 100

@@ -107,7 +107,7 @@ def packed_leaves(llm):
     return [leaf for leaf in leaves if isinstance(leaf, BlockTensor)]
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MAKERS)
 def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
     make, most = MAKERS[name]

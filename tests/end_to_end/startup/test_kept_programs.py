@@ -52,6 +52,7 @@ def test_a_second_process_traces_nothing(folder):
     assert traced(folder, SEVENTEEN) == set()
 
 
+@pytest.mark.thorough
 def test_what_a_program_was_traced_from_must_agree(folder, monkeypatch):
     assert traced(folder, SEVENTEEN, buckets="16 32x8") == {"decode"}  # the other bucket is as before
     monkeypatch.setattr(cache_key, "sources_digest", lambda: "another")

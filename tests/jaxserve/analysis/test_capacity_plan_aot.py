@@ -30,6 +30,7 @@ def plan(monkeypatch, **options) -> CapacityReport:
         return plan_model(config, spec, target, None, lambda name: None)
 
 
+@pytest.mark.thorough
 def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
     monkeypatch.setattr(Programs, "all", lambda self, buckets: [self.step(buckets[0]), fork(self)])
     found = plan(monkeypatch, num_pages=6000)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.experimental.layout import Format, Layout
 
 from jaxserve import LLM, SamplingParams
@@ -35,6 +36,7 @@ def test_only_weights_of_another_layout_are_copied():
     np.testing.assert_array_equal(placed["embed"], params["down"])
 
 
+@pytest.mark.thorough
 def test_an_engine_loads_and_replaces_weights_in_the_stored_layout(monkeypatch):
     monkeypatch.setattr(engine_shapes, "stored", lambda params, mesh: params | {"embed": by_columns(params["embed"])})
     llm, golden = LLM(str(checkpoint("llama3")), **SMALL), goldens("llama3")[1]

@@ -120,6 +120,7 @@ def test_the_layers_call_the_kernels_and_update_the_pool_in_place():
     assert 1 <= step.traffic(compiled, "layers") <= 1.08
 
 
+@pytest.mark.thorough
 def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
     """Only the layers: the rest of the step is the same on all GPUs."""
     step = StepCase(gpu_mesh("a100"), NAME, DECODE)

@@ -55,7 +55,7 @@ def workload_of(case: dict) -> Workload:
     return in_bucket(workload, sum(q_lens) + (case["rows"] != "decode"), 3, 32, 48)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
 def test_every_two_features_together_equal_the_reference(case):
     check(workload_of(case), "mosaic_gpu", BLOCK)

@@ -49,6 +49,7 @@ def test_other_generations_are_refused_with_the_reason(target, model):
         compile_case(gpu_mesh(target), **case)
 
 
+@pytest.mark.thorough
 def test_a_newer_generation_is_left_to_xla():
     """As an older one is (tests/jaxserve/runner/step/test_gpu_step_aot.py)."""
     with ptxas_report() as kernels:
