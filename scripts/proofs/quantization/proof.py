@@ -1,7 +1,7 @@
 """What weights of fewer bits cost in quality, and what they gain in memory and speed, is measured.
 
 SmolLM2 is written in each scheme of `jaxserve quantize`, and in mixtures of blocks as llama.cpp's quantizer makes them
-(Q6_K, Q5_0, Q4_K_M), and predicts 20,480 tokens of Python's reference. transformers reads these files, too
+(Q6_K, Q5_K_M, Q4_K_M), and predicts 20,480 tokens of Python's reference. transformers reads these files, too
 (with compressed-tensors and bitsandbytes), and its logits are compared. While a process writes one, its memory is
 sampled. Speeds are tokens/s in turns with bfloat16: of W8A8 of decode steps, after prompts of a few tokens, of packed
 weights of whole texts. The memory of a process that has read the file is compared with one in bfloat16. `scripts/prove
@@ -29,14 +29,28 @@ MOST_PERPLEXITY |= dict.fromkeys(("awq-g64", "gptq-g64", "nf4"), 1.08)
 """Over that of the dense model. W8A8 has no bound without a text (1.027 on the day it was first measured), nor have
 schemes with the nearest of few codes (NF4 1.29 on 4,096 tokens, by GPTQ 1.04)."""
 WORSE = dict.fromkeys(("int8", "w8a8", SMOOTH_W8A8, OUTLIERS_W8A8, "fp8", "gptq-g64", "awq-g64"), "int4-g64")
-WORSE |= {"nf4": NEAREST_NF4, "q4_k_m": "q4_0"}
+WORSE |= {"nf4": NEAREST_NF4, "q5_0": "q4_0"}
 """Schemes, and those that must be further from the dense model: with fewer bits, or with the nearest codes."""
-ORDER = ("dense", "q8_0", "q6_k", "q5_0", "q4_k_m", "q4_0")
+ORDER = ("dense", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0")
 NOISE = 1.005
 """Each has at most so many times the perplexity of the next: llama.cpp's own figures of neighbors differ by as little
 (of Llama 3 8B, over dense: Q8_0 1.0004, Q6_K 1.0035, Q5_K_M 1.009, Q4_K_M 1.028, Q4_0 1.075; tools/quantize)."""
 
-READ = ("int8", "w8a8", "fp8", "int4-g64", "gptq-g64", "awq-g64", "nf4", "q8_0", "q4_0", "q6_k", "q5_0", "q4_k_m")
+READ = (
+    "int8",
+    "w8a8",
+    "fp8",
+    "int4-g64",
+    "gptq-g64",
+    "awq-g64",
+    "nf4",
+    "q8_0",
+    "q4_0",
+    "q6_k",
+    "q5_0",
+    "q5_k_m",
+    "q4_k_m",
+)
 MOST_LOGIT_ERROR = 1e-4
 """Over the largest logit; in float32 4e-6."""
 
