@@ -1,4 +1,5 @@
-"""Wiring: `jaxserve convert SRC DST`: writes a model of any readable format as a safetensors or an Orbax folder."""
+"""Wiring: `jaxserve convert SRC DST`: writes a model of any readable format as a safetensors or an Orbax folder:
+decoded or, with `--quantization`, packed."""
 
 import argparse
 import os
@@ -7,6 +8,10 @@ import sys
 from jaxserve.cli.args.output_model import MAX_SHARD_SIZE, add_folders, add_output_flags, byte_size
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import DTYPES
+from jaxserve.core.options.quantization_names import PACKING
+
+LEAST_SIZES = {"max_model_len": 64, "max_num_seqs": 1, "max_num_batched_tokens": 64, "num_pages": 128}
+"""Of an engine that computes nothing."""
 
 
 def run(argv: list[str]) -> int:
@@ -14,8 +19,14 @@ def run(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.format == "orbax" and args.max_shard_size is not None:
         parser.error("--max-shard-size needs --format safetensors: an Orbax folder has one part per layer")
+    if args.quantization is not None and args.format != "orbax":
+        parser.error("--quantization needs --format orbax: `jaxserve quantize` writes packed safetensors")
+    if args.quantization is not None and args.overwrite:
+        parser.error("--overwrite has no use with --quantization: name an empty folder")
     # Nothing is computed here: the accelerator stays free for other processes.
     os.environ["JAX_PLATFORMS"] = "cpu"
+    if args.quantization is not None:
+        return _write_packed(args)
 
     from checkpoints.sources import resolve
     from jaxserve.convert.convert_model import ConversionTarget, convert
@@ -28,6 +39,19 @@ def run(argv: list[str]) -> int:
         is_new = convert(source, target, bar.update)
     if not args.quiet:
         print(f"{args.folder} {'is ready' if is_new else 'was already complete: nothing to do'}", file=sys.stderr)
+    return 0
+
+
+def _write_packed(args: argparse.Namespace) -> int:
+    """As an engine on this machine's CPU has the weights, which takes their memory."""
+    from jaxserve.engine.build.engine_weights import make_empty
+    from jaxserve.engine.llm import LLM
+
+    make_empty(args.folder)
+    options = {"dtype": args.dtype, "revision": args.revision, "cache_dir": args.cache_dir} | LEAST_SIZES
+    LLM(args.source, quantization=args.quantization, **options).save(args.folder)
+    if not args.quiet:
+        print(f"{args.folder} is ready", file=sys.stderr)
     return 0
 
 
@@ -50,6 +74,12 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="type of the written weights; auto: float32 if config.json says so, else bfloat16, also for float16 and "
         "GGUF's types (default: auto)",
+    )
+    parser.add_argument(
+        "--quantization",
+        choices=PACKING,
+        help="with --format orbax: packed: blocks, groups and rows of codes stay as the file has them; or code the "
+        "matrices so; takes the memory of the packed weights, and begins anew after an interruption (default: decoded)",
     )
     add_output_flags(parser)
     return parser

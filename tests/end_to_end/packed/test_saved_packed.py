@@ -25,6 +25,7 @@ from tests.checkpoints.random_models import hf_tensors
 from tests.end_to_end.packed import test_packed_blocks as blocks
 from tests.end_to_end.packed import test_packed_groups as groups
 from tests.end_to_end.packed.test_updates_of_packed import in_orders, tokens
+from tests.support.processes.command_line import check_mistake_here
 from tests.support.tiny_engines import flags_of
 
 PACKED, DENSE = {"quantization": "packed"}, {"quantization": "dense"}
@@ -128,6 +129,18 @@ def test_a_converted_folder_is_the_converted_file(ordered, tmp_path):
         assert convert.run([str(source), str(target), "--dtype", "float32", "--quiet"]) == 0
         converted[source] = load_file(target / "model.safetensors")
     assert_close(converted[ordered.folder], converted[ordered.path])
+
+
+def test_a_file_is_converted_with_its_codes(tmp_path, capsys):
+    groups.write_model(tmp_path / "model", groups.MAKERS["awq"][0])
+    orbax = ["--format", "orbax", "--dtype", "float32"]
+    given = [str(tmp_path / "model"), str(tmp_path / "packed"), "--quantization", "packed"]
+    assert convert.run([*given, *orbax]) == 0
+    assert capsys.readouterr().err.endswith("packed is ready\n")
+    assert_equal(params_of(tmp_path / "packed", **PACKED), params_of(tmp_path / "model", **PACKED))
+    check_mistake_here(["convert", *given, *orbax], "packed is not empty; name another folder", capsys)
+    check_mistake_here(["convert", *given], "--quantization needs --format orbax", capsys)
+    check_mistake_here(["convert", *given, *orbax, "--overwrite"], "--overwrite has no use", capsys)
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int4-g32"])
