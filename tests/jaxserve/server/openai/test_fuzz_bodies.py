@@ -3,6 +3,7 @@
 `scripts/prove serving` sends more bodies to a real model.
 """
 
+import traceback
 from collections import Counter
 from itertools import islice
 
@@ -31,9 +32,15 @@ def drawn(server, number):
     return list(islice(cases(body_schemas(server.get("/openapi.json").json()), seed=0), number))
 
 
+def cause_of_death(server):
+    """The traceback of what ended the engine, if it has ended."""
+    death = server.state.engine._thread.death
+    return "".join(traceback.format_exception(death.result())) if death.done() else "the engine lives"
+
+
 def test_no_body_damages_the_server(server):
     found = fuzz(server.url, drawn(server, NUM_CASES))
-    assert not found.faults
+    assert not found.faults, cause_of_death(server)
     assert found.statuses.total() == NUM_CASES
     assert 0.25 < found.num_accepted / NUM_CASES < 0.6
     until(lambda: server.state.num_active == 0 and not server.llm.parts.engine.has_work)
