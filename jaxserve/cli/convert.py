@@ -44,10 +44,10 @@ def run(argv: list[str]) -> int:
 
 def _write_packed(args: argparse.Namespace) -> int:
     """As an engine on this machine's CPU has the weights, which takes their memory."""
-    from jaxserve.engine.build.engine_weights import make_empty
+    from jaxserve.engine.build.engine_weights import make_new_folder
     from jaxserve.engine.llm import LLM
 
-    make_empty(args.folder)
+    make_new_folder(args.folder)
     options = {"dtype": args.dtype, "revision": args.revision, "cache_dir": args.cache_dir} | LEAST_SIZES
     LLM(args.source, quantization=args.quantization, **options).save(args.folder)
     if not args.quiet:
@@ -79,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
         "--quantization",
         choices=PACKING,
         help="with --format orbax: packed: blocks, groups and rows of codes stay as the file has them; or code the "
-        "matrices so; takes the memory of the packed weights, and begins anew after an interruption (default: decoded)",
+        "matrices so; takes the memory of the packed weights, and is not resumed: name an empty folder "
+        "(default: decoded)",
     )
     add_output_flags(parser)
     return parser

@@ -4,9 +4,10 @@ from typing import Any
 
 from checkpoints.quantized.forms.form_names import CODED_NAMES, FORM_NAMES, GGUF_NAMES
 
-PACKING = ("packed", "int8", "w8a8", *CODED_NAMES)
+CODED_WHILE_LOADING = ("int8", "w8a8", *CODED_NAMES)
+QUANTIZATIONS = ("auto", "packed", "dense", *CODED_WHILE_LOADING)
+PACKING = ("packed", *CODED_WHILE_LOADING)
 """With which weights have fewer bits than those that they stand for."""
-QUANTIZATIONS = ("auto", "packed", "dense", *PACKING[1:])
 FILE_FORMATS = ("awq", "awq_marlin", "bitsandbytes", "compressed-tensors", "gguf", "gptq", "gptq_marlin")
 """vLLM's names of formats, which are found in the files here."""
 

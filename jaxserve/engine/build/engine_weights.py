@@ -49,14 +49,14 @@ def save_model(parts: EngineParts, folder: Path) -> None:
     `LLM(folder)` loads it on any mesh. Raises CheckpointError unless the folder is empty or does not exist.
     """
     settings = parts.runner.settings.model
-    make_empty(folder)
+    make_new_folder(folder)
     write_json(folder / CONFIG, exported_config(parts.described, jnp.dtype(settings.dtype).name))
     if parts.tokenizer is not None:
         export_text(folder, parts.tokenizer, parts.text.chat_template)
     save_params(folder / FOLDER, parts.runner.params, parts.model, settings.mesh)
 
 
-def make_empty(folder: Path) -> None:
+def make_new_folder(folder: Path) -> None:
     """Makes the folder. Raises CheckpointError if something is in it."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):

@@ -93,6 +93,11 @@ class Sizes:
     """A dozen block sizes are tried for each of a hundred products."""
 
 
+def weights_named(quantization: str, options: dict[str, Any]) -> str:
+    """The weights of an engine with this `quantization`, in the tables."""
+    return quantization if quantization != "auto" else options["dtype"]
+
+
 def in_bfloat16(w: Workload) -> Workload:
     """With queries in bfloat16, and also the pool unless it has 8 bits."""
     return replace(w, dtype="bfloat16")

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from jaxserve import LLM, SamplingParams
-from scripts.benchmarks.gpu.benchmark_sizes import ThroughputSizes
+from scripts.benchmarks.gpu.benchmark_sizes import ThroughputSizes, weights_named
 from scripts.benchmarks.gpu.task_list import Record, Task
 
 
@@ -29,4 +29,4 @@ def measure(sizes: ThroughputSizes, quantization: str) -> Record:
     took_s = time.monotonic() - started_s
     num_out = sum(len(output.outputs[0].token_ids) for output in outputs)
     counts = {"prompts": sizes.num_prompts, "tokens_each": sizes.num_tokens, "tokens_out": num_out, "took_s": took_s}
-    return counts | {"weights": quantization if quantization != "auto" else sizes.options["dtype"]}
+    return counts | {"weights": weights_named(quantization, sizes.options)}

@@ -20,7 +20,7 @@ from jaxserve.bench.profile.scopes import read_scopes
 from jaxserve.bench.profile.timeline import share_time
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.step_stats import StepLog, StepRecord
-from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes
+from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes, weights_named
 from scripts.benchmarks.gpu.task_list import Record, Task
 
 PROFILED_STEPS = 16
@@ -29,7 +29,7 @@ PROFILED_STEPS = 16
 def tasks(sizes: EngineSizes) -> Iterator[Task]:
     """One task per engine and number of sequences, and the profiles. Only one engine exists at a time."""
     for backend, quantization in product(sizes.backends, sizes.quantizations):
-        kind = {"backend": backend, "weights": quantization if quantization != "auto" else sizes.options["dtype"]}
+        kind = {"backend": backend, "weights": weights_named(quantization, sizes.options)}
         engine = Lazy(partial(build, sizes, backend, quantization))
         for batch in sizes.batches:
             name = f"{backend}, {kind['weights']} weights, {batch} sequences"
