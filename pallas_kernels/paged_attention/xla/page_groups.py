@@ -99,10 +99,13 @@ def attend(
         highest, total, weighted = state
         ids, positions = page_group(rows, first_group + i, num_pages)
         seen = visible(positions) & (positions >= 0)[:, None]
+        # Computed once: fused into the loops below, they are computed anew for each number of a key or value (on CPU
+        # attention of SmolLM2's 30 layers at 64 rows of 40 to 400 positions takes 51 ms instead of 58).
+        ids, seen, is_used = jax.lax.optimization_barrier((ids, seen, seen.any(1)))
         # Unseen positions may hold other requests' numbers: scores there are replaced, but 0 · NaN of a value is NaN.
         keys = gather(rows, ids, 0, head_dim).astype(operand)
         values = gather(rows, ids, value_start, head_dim).astype(jnp.float32)
-        values = jnp.where(seen.any(1)[:, None, :, None], values, 0)
+        values = jnp.where(is_used[:, None, :, None], values, 0)
         seen = seen[:, None, None]
         scores = _product("bkgqh,bkch->bkgqc", queries, keys) * by_head
         if softcap is not None:
@@ -110,7 +113,7 @@ def attend(
         scores = jnp.where(seen, scores, HIDDEN)
         new_highest = jnp.maximum(highest, scores.max(-1))
         decay = jnp.exp(highest - new_highest)
-        weights = jnp.where(seen, jnp.exp(scores - new_highest[..., None]), 0)
+        weights = jax.lax.optimization_barrier(jnp.where(seen, jnp.exp(scores - new_highest[..., None]), 0))
         found = _product("bkgqc,bkch->bkgqh", weights, values)
         return new_highest, total * decay + weights.sum(-1), weighted * decay[..., None] + found
 
