@@ -17,6 +17,11 @@ from jaxserve.scheduler.memory.window_pages import free_behind_windows
 from jaxserve.scheduler.prompt_results import collect_logprobs, collect_pooled, token_logprobs
 from jaxserve.scheduler.state import SchedulerState
 
+NOTHING_DRAWN = (
+    "no token is left that the grammar and the request's other limits, such as bad_words, allow; or the model computed "
+    "non-finite numbers"
+)
+
 
 def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> TokenDeltas:
     """Record one step; rows whose sequence has ended since are dropped by their epoch."""
@@ -94,7 +99,8 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
     for i in np.flatnonzero(is_end).tolist():
         sequence = sequences[int(rows[i])]
         if is_bad[i]:
-            end_sequence(state, sequence, "error")
+            is_free = sequence.request.constraint is None
+            end_sequence(state, sequence, "error", None if is_free else NOTHING_DRAWN)
         elif is_stop[rows[i], steps[i]]:
             end_sequence(state, sequence, "stop", sequence.request.stop_reason(int(tokens[i])))
         else:

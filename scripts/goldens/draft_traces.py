@@ -3,8 +3,8 @@
     python scripts/goldens/draft_traces.py EAGLE_FOLDER
 EAGLE_FOLDER: an EAGLE-3 draft of the model, as `scripts/prove proposers` trains one (.cache/proofs/eagle3). Writes
 tests/goldens/draft_traces.json: of each text, greedy, how many drafts of each proposer would be accepted after each
-token, if each pass had NUM_DRAFTS; and seconds of a step of 1, 8 and 32 rows without drafts and with those of each.
-Nothing else may run on the machine meanwhile.
+token, if each pass had NUM_DRAFTS; and seconds of a step of 1, 8 and 32 rows without drafts and with those of each, in
+passes of NUM_DRAFTS and, where the engine has such, of half as many. Nothing else may run on the machine meanwhile.
 """
 
 import json
@@ -24,21 +24,35 @@ OPTIONS = {"max_model_len": 1024, "max_num_seqs": 32, "max_num_batched_tokens": 
 
 def main() -> None:
     from jaxserve import LLM
-    from tests.support.drafting import always
 
-    configs = {
-        "ngram": {"method": "ngram", "num_speculative_tokens": NUM_DRAFTS},
-        "eagle3": {"method": "eagle3", "model": sys.argv[1], "num_speculative_tokens": NUM_DRAFTS},
-    }
-    engines = {"none": LLM(MODEL, **OPTIONS)}
-    engines |= {name: always(LLM(MODEL, **OPTIONS, speculative_config=config)) for name, config in configs.items()}
-    prompts = _prompts(engines["none"])
-    accepted = {name: [_accepted(engines[name], prompt) for prompt in prompts] for name in configs}
-    seconds = {
-        num_rows: {name: _step_s(llm, prompts[:num_rows]) for name, llm in engines.items()} for num_rows in BATCHES
-    }
+    plain, whole = LLM(MODEL, **OPTIONS), _drafting(NUM_DRAFTS)
+    prompts = _prompts(plain)
+    accepted = {name: [_accepted(llm, prompt) for prompt in prompts] for name, llm in whole.items()}
+    seconds = {n: {"none": _step_s(plain, prompts[:n])} for n in BATCHES}
+    for num_drafts, engines in ((NUM_DRAFTS, whole), (NUM_DRAFTS // 2, _drafting(NUM_DRAFTS // 2))):
+        for n in BATCHES:
+            if num_drafts in _widths(whole["ngram"], n):
+                for name, llm in engines.items():
+                    seconds[n].setdefault(name, {})[num_drafts] = _step_s(llm, prompts[:n])
     OUT.write_text(json.dumps({"accepted": accepted, "seconds": seconds}))
     print(OUT, seconds)
+
+
+def _drafting(num_drafts: int) -> dict:
+    from jaxserve import LLM
+    from tests.support.drafting import always
+
+    configs = {"ngram": {"method": "ngram"}, "eagle3": {"method": "eagle3", "model": sys.argv[1]}}
+    return {
+        name: always(LLM(MODEL, **OPTIONS, speculative_config=config | {"num_speculative_tokens": num_drafts}))
+        for name, config in configs.items()
+    }
+
+
+def _widths(llm, num_rows: int) -> list[int]:
+    """Drafts of a row in the engine's passes of so many rows."""
+    fitting = [bucket for bucket in llm.parts.spec.buckets.verify if bucket.num_rows >= num_rows]
+    return [bucket.max_drafts for bucket in fitting if bucket.num_rows == min(b.num_rows for b in fitting)]
 
 
 def _prompts(llm) -> list[list[int]]:

@@ -17,6 +17,7 @@ def gemma(tmp_path_factory):
     return MergedCase("gemma3", tmp_path_factory.mktemp("gemma"))
 
 
+@pytest.mark.thorough
 def test_layers_of_several_kv_groups_on_four_devices(gemma):
     """The devices share one KV head of this model, whose rows of b are repeated."""
     gemma.check(gemma.llm(tensor_parallel_size=4))

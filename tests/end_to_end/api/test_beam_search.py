@@ -78,6 +78,7 @@ def test_a_small_pool_changes_nothing(family, eviction):
     assert llm.stats.num_preemptions > before
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
 def test_other_requests_change_nothing(family):
     llm, params = tiny_engine(family), SamplingParams(max_tokens=40, seed=1, n=2, ignore_eos=True)

@@ -152,6 +152,7 @@ def test_spec_compares_drafts_with_plain_decoding(bench, tmp_path, capsys):
     check_mistake_here(["bench", "spec", "m", "--drafts", '{"method": "x"}'], "num_speculative_tokens", capsys)
 
 
+@pytest.mark.thorough
 def test_quality_compares_forms_of_the_weights_on_a_text(tmp_path, capsys):
     model, text, out = str(checkpoint("llama3")), tmp_path / "text", tmp_path / "out.json"
     text.write_text("A lighthouse stands on a rock in the sea. " * 20)

@@ -29,6 +29,7 @@ def test_every_pair_of_features_gives_the_same_text():
         assert 10 < accepted < proposed
 
 
+@pytest.mark.thorough
 def test_preemption_chunks_and_cached_prefixes_change_nothing():
     prompts = [golden.prompt * 2 for golden in goldens("llama3")] * 2
     params = greedy_and_sampled(len(prompts))

@@ -10,7 +10,8 @@ from jaxserve.core.buckets import Bucket
 from jaxserve.core.step_outcome import DraftCounts, StepOutcome
 from jaxserve.scheduler.speculation import Speculation
 
-MAX_DRAFTS = 5
+Static = tuple[int, int] | None
+"""The proposer of all rows and their drafts in a pass; None: no drafts."""
 
 
 class Acceptance(Protocol):
@@ -60,15 +61,16 @@ class Records:
 
 
 class Replay:
-    """seconds: of a pass without drafts (None), and of one in which proposers up to a number run. read_s: of a pass in
-    which the second proposer, a draft model, catches up; None: it is of another kind. chosen: how often each row had
-    each proposer, and none."""
+    """seconds: of a pass without drafts (None), and of one in which proposers up to a number run, by that number and
+    the drafts of a row. read_s: of a pass in which the second proposer, a draft model, catches up; None: it is of
+    another kind. chosen: how often each row had each proposer, and none."""
 
-    def __init__(self, acceptance: Acceptance, seconds: Mapping[int | None, float], read_s: float | None = None):
+    def __init__(self, acceptance: Acceptance, seconds: Mapping[Static, float], read_s: float | None = None):
         num_rows = acceptance.num_rows
         self.acceptance, self.seconds, self.slots = acceptance, seconds, np.arange(num_rows)
         self.decode = Bucket(num_rows, num_rows, 8)
-        self.verify = Bucket((1 + MAX_DRAFTS) * num_rows, num_rows, 8, max_drafts=MAX_DRAFTS)
+        widths = sorted({static[1] for static in seconds if static is not None})
+        self.verify = {n: Bucket((1 + n) * num_rows, num_rows, 8, max_drafts=n) for n in widths}
         self.speculation = Speculation(num_rows, [int, int], [False, read_s is not None])
         self.step_id, self.read_s, self.unread = 0, read_s or 0.0, np.zeros(num_rows, int)
         self.num_tokens, self.time, self.chosen = 0, 0.0, np.zeros((3, num_rows), int)
@@ -80,32 +82,42 @@ class Replay:
         ):  # the first may have compiled its bucket, the last others
             self._observe(self.decode, None, none, seconds_of_step, none, none)
 
-    def step(self, static: int | None = -1) -> None:
-        """static: the proposer of all rows, None: no drafts; by default it is chosen."""
-        most = proposers = np.zeros(len(self.slots), np.int32)
+    def step(self) -> None:
+        """As the engine chooses."""
+        may_draft, table = np.ones(len(self.slots), bool), SimpleNamespace(epoch=self.acceptance.epoch)
         self.step_id += 1
-        if static == -1:
-            may_draft, table = np.ones(len(self.slots), bool), SimpleNamespace(epoch=self.acceptance.epoch)
-            plan = self.speculation.choose(self.step_id, table, self.slots, may_draft, self.decode, (self.verify,))
-            if plan is not None:
-                most, proposers = plan.max_drafts, plan.proposers
-        elif static is not None:
-            most, proposers = np.full(len(self.slots), MAX_DRAFTS), np.full(len(self.slots), static)
+        verify = tuple(self.verify.values())
+        plan = self.speculation.choose(self.step_id, table, self.slots, may_draft, self.decode, verify)
         epochs = self.acceptance.epoch.copy()
-        reads = (most > 0) & (proposers == 1)
-        read_s = self.read_s * (self.unread[reads].max(initial=0) // (1 + MAX_DRAFTS))
+        if plan is None:
+            none = np.zeros(len(self.slots), np.int32)
+            accepted, seconds = self._pass(none, none, None)
+            self._observe(self.decode, None, accepted, seconds, none, none, epochs)
+            return
+        most, proposers = plan.max_drafts, plan.proposers
+        accepted, seconds = self._pass(most, proposers, (int(proposers.max()), plan.bucket.max_drafts))
+        counts = DraftCounts(most[:, None], accepted[:, None])
+        self._observe(plan.bucket, counts, accepted, seconds, most, proposers, epochs)
+
+    def step_as(self, static: Static) -> None:
+        """Without a choice."""
+        proposer, num_drafts = static or (0, 0)
+        self._pass(np.full(len(self.slots), num_drafts), np.full(len(self.slots), proposer), static)
+
+    def _pass(self, most: np.ndarray, proposers: np.ndarray, static: Static) -> tuple[np.ndarray, float]:
+        """Accepted drafts, and the time. static: the proposer of the largest number, and the width."""
+        epochs, reads = self.acceptance.epoch.copy(), (most > 0) & (proposers == 1)
+        seconds = self.seconds[static]
+        if reads.any():
+            assert static is not None
+            seconds += self.read_s * (self.unread[reads].max() // (1 + static[1]))
         accepted = self.acceptance.advance(proposers, most)
-        slowest = int(proposers[most > 0].max()) if most.any() else None
         self.num_tokens += int((1 + accepted).sum())
-        seconds = self.seconds[slowest] + read_s
         self.time += seconds
         self.unread = np.where(reads, accepted, self.unread + 1 + accepted) * (self.acceptance.epoch == epochs)
         for row in self.slots:
             self.chosen[proposers[row] if most[row] else 2, row] += 1
-        if static == -1:
-            counts = DraftCounts(most[:, None], accepted[:, None]) if most.any() else None
-            bucket = self.verify if most.any() else self.decode
-            self._observe(bucket, counts, accepted, seconds, most, proposers, epochs)
+        return accepted, seconds
 
     def _observe(self, bucket, counts, accepted, seconds, most, proposers, epochs=None) -> None:
         plan = SimpleNamespace(

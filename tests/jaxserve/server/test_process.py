@@ -104,6 +104,7 @@ def test_a_second_signal_ends_running_requests_of_a_unix_socket(tmp_path):
     assert "Traceback" not in server.log
 
 
+@pytest.mark.thorough
 def test_without_a_shutdown_timeout_running_requests_are_aborted():
     with ServerProcess("slow", "--shutdown-timeout", "0", command=FAKE) as server, server.client() as client:
         server.until("ready after")
@@ -164,6 +165,7 @@ def test_a_host_that_does_not_exist_is_named(monkeypatch):
         Listener(lambda *_: None, ServerConfig(host="nowhere.test"))
 
 
+@pytest.mark.thorough
 def test_a_second_signal_ends_a_server_whose_step_hangs():
     with ServerProcess("hang", command=FAKE) as server, server.client() as client:
         server.until("ready after")

@@ -120,6 +120,7 @@ def test_a_client_that_pipelines_and_disconnects_aborts_its_requests(server):
     assert meters.finished - before == {"abort": 1}
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_client_that_reads_nothing_is_disconnected_and_a_slow_one_is_not(reads):
     """The response has eight megabytes, more than the kernel's buffers."""

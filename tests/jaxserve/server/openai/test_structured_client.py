@@ -81,12 +81,15 @@ def test_a_schema_that_cannot_be_kept_to_is_refused_with_its_path(client, is_str
     assert error.value.param == "response_format"
 
 
-def test_a_text_that_cannot_go_on_is_an_error_that_names_the_field(served):
-    body = {"prompt": "x", "structured_outputs": {"choice": ["yes"]}, "allowed_token_ids": [98]}
+@pytest.mark.parametrize(
+    ("choice", "limit"), [("yes", {"allowed_token_ids": [98]}), ("a", {"bad_words": ["a"]})], ids=["allowed", "bad"]
+)
+def test_a_text_that_cannot_go_on_is_an_error_that_names_the_field(served, choice, limit):
+    body = {"prompt": "x", "structured_outputs": {"choice": [choice]}, **limit}
     answer = served.post("/v1/completions", body)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (400, "structured_outputs", "grammar_failed")
-    assert "allows no token" in error["message"]
+    assert "no token" in error["message"]
     assert '"grammar_failed"' in served.post("/v1/completions", {**body, "stream": True}).text
 
 

@@ -6,6 +6,7 @@ import pytest
 from tests.support.serving.page_states import SIZES, page_states, violations
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("size", "dark"), list(zip(SIZES, (False, True, True), strict=True)))
 def test_axe_finds_nothing(open_page, size, dark, tmp_path):
     page = open_page(SIZES[size], dark=dark)

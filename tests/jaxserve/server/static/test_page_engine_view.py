@@ -101,6 +101,7 @@ def test_numbers_follow_the_engine(page):
     assert page.read(f"[...document.querySelectorAll('canvas')].every({inked})")
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("num_pages", [4096, 65_536, 1_000_003])
 def test_a_large_pool_is_shown_in_cells_of_a_visible_size(page, num_pages):
     """A cell stands for several pages, and is filled with their shares of states."""

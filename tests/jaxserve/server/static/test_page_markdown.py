@@ -179,6 +179,7 @@ LONG = {
 }
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("kind", LONG)
 def test_a_long_answer_streams_without_blocking_the_page(page, kind):
     """20,000 characters in 2,000 pieces: rendering takes a small part of the time, in short tasks."""

@@ -67,6 +67,7 @@ def test_back_ends_that_need_no_plan_make_none():
     assert planned(decode, build(decode), "mosaic_tpu")["meta"].plan is None
 
 
+@pytest.mark.thorough
 def test_tables_beyond_the_scalar_memory_are_handled_some_rows_at_a_time(monkeypatch):
     workload = replace(MIXED, dtype="bfloat16")
     arguments = build(workload)
