@@ -100,7 +100,9 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}-len", type=lengths, default=LengthRange(16, 256), help=text)
     parser.add_argument("--seed", type=int, default=0, help="seed of lengths and tokens (default: %(default)s)")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default: %(default)s")
-    parser.add_argument("--rounds", type=count, default=2, help="runs of each side (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=count, default=5, help="runs of each side, of which the median counts (default: %(default)s)"
+    )
     sizes = [8, 16, 32, 64]
     parser.add_argument(
         "--batch-sizes", type=count, nargs="+", default=sizes, help="batch sizes of transformers (default: %(default)s)"
