@@ -11,7 +11,8 @@ The same requests on both sides: greedy, with fixed output lengths, all submitte
 batching; transformers (torch, eager) runs static batches in order of arrival, padded on the left, each until its
 longest output is done, and only requested tokens count. The ratio is relative to its fastest batch size. Weights come
 from the same GGUF file and are dense, of the same type, on both sides. Loading, compilation and a warm-up are not timed
-on either side. The two sides run alternately in separate processes; the order changes from round to round."""
+on either side. The two sides run alternately in separate processes; the order changes from round to round, and the
+median of a side's rounds counts."""
 
 
 def page(comparison: Comparison, argv: list[str], spec: dict[str, Any], about: dict[str, Any]) -> str:
