@@ -59,7 +59,7 @@ def position_tiles(
 
         out = attend(
             jnp.moveaxis(q[tokens], 1, 3),
-            PagedRows(pool, spec.layout, layer, meta.tables[row], meta.first_pages[row]),
+            PagedRows(pool, spec.layout, layer, meta.tables, meta.first_pages, row),
             jnp.maximum(begin, 0),
             jnp.where(is_own, query + 1, 0).max(1),
             visible,

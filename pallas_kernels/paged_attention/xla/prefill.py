@@ -74,7 +74,7 @@ def prefill_tiles(
         tile = jax.lax.dynamic_slice_in_dim(q, start, tile_len)
         out = attend(
             jnp.moveaxis(tile, 0, 2)[None],
-            PagedRows(pool, spec.layout, layer, meta.tables[row][None], meta.first_pages[row][None]),
+            PagedRows(pool, spec.layout, layer, meta.tables, meta.first_pages, row[None]),
             begin[None],
             end[None],
             visible,

@@ -52,7 +52,7 @@ def short_rows(
 
         out = attend(
             jnp.moveaxis(q[tokens], 1, 3),
-            PagedRows(pool, spec.layout, layer, meta.tables[rows], meta.first_pages[rows]),
+            PagedRows(pool, spec.layout, layer, meta.tables, meta.first_pages, rows),
             begin,
             end,
             visible,
