@@ -1,6 +1,6 @@
 """Device: paged attention in plain XLA: the fast path on CPUs, and on devices without a kernel of their own.
 
-Computed in float32, except operands of products that are exact in bfloat16 (`page_groups.attend`).
+Computed in float32, except operands of products that are exact in bfloat16 (`group_sums.as_operand`).
 """
 
 from collections.abc import Callable

@@ -10,15 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
-from pallas_kernels.paged_attention.xla.page_groups import (
-    PagedRows,
-    Sums,
-    as_operand,
-    attend,
-    no_sums,
-    num_groups,
-    with_group,
-)
+from pallas_kernels.paged_attention.xla.group_sums import Sums, as_operand, attend, no_sums, with_group
+from pallas_kernels.paged_attention.xla.page_groups import PagedRows, num_groups
 from pallas_kernels.paged_attention.xla.row_queues import queue_order, queues_of
 
 

@@ -14,7 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
-from pallas_kernels.paged_attention.xla.page_groups import PagedRows, attend
+from pallas_kernels.paged_attention.xla.group_sums import attend
+from pallas_kernels.paged_attention.xla.page_groups import PagedRows
 from pallas_kernels.paged_attention.xla.prefill import visible_to_tile
 
 
