@@ -50,8 +50,8 @@ def gpu_block_sizes(kind: str, model: ModelSizes, *, num_rows: int) -> BlockSize
     return _measured(by_rule, kind, num_rows, model)
 
 
-def xla_block_sizes(page_size: int, num_kv_heads: int, head_dim: int, num_decodes: int = 0) -> BlockSizes:
-    """Block sizes of the XLA path, as measured on a CPU. num_decodes: rows of one token, at most.
+def xla_block_sizes(page_size: int, num_kv_heads: int, head_dim: int, most_decodes: int = 0) -> BlockSizes:
+    """Block sizes of the XLA path, as measured on a CPU. most_decodes: rows of the bucket that may have one token.
 
     Decode streams pages through float32 temporaries, and is fast only while these fit in the CPU's caches and are below
     the size from which the allocator takes fresh memory every step: attention of SmolLM2's 30 layers at 128 rows × 256
@@ -63,7 +63,7 @@ def xla_block_sizes(page_size: int, num_kv_heads: int, head_dim: int, num_decode
     """
     positions = max(64, page_size)
     row_bytes = positions * num_kv_heads * 2 * head_dim * 4
-    most = 32 if num_decodes >= 64 else 16
+    most = 32 if most_decodes >= 64 else 16
     rows = max(2, min(most, 2**22 // row_bytes))  # one row alone would be multiplied in another order than several
     return BlockSizes(positions=positions, rows=power_of_two(rows), queries=128)
 

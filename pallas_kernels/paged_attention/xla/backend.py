@@ -76,8 +76,8 @@ def paged_attention(
     """
     num_tokens, num_heads, head_dim = q.shape
     num_kv_heads, page_size = pool.shape[2], spec.layout.page_size(pool)
-    num_decodes = len(meta.kv_lens) if _is_decode(meta) or spec.max_query_len is None else 0
-    sizes = spec.block or xla_block_sizes(page_size, num_kv_heads, head_dim, num_decodes)
+    most_decodes = len(meta.kv_lens) if _is_decode(meta) or spec.max_query_len is None else 0
+    sizes = spec.block or xla_block_sizes(page_size, num_kv_heads, head_dim, most_decodes)
     k_scale, v_scale = (None if scales is None else scales[layer] for scales in (k_scale, v_scale))
     if k is not None and v is not None:
         tokens = (meta.write_slots, 0, meta.cu_q_lens[meta.num_seqs])

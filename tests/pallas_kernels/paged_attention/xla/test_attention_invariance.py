@@ -84,7 +84,6 @@ def test_rows_of_a_mixed_batch_are_the_same_alone_among_others_and_in_a_wider_ta
     np.testing.assert_array_equal(mixed[3], chunk)
 
 
-@pytest.mark.thorough
 def test_a_decode_row_is_the_same_in_every_bucket_of_two_rows_or_more():
     outputs = [
         Batch(num_tokens=num_tokens, num_rows=num_rows, width=16).add(3, 100).add(1, 77).run()[1]

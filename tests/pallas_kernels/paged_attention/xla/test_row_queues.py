@@ -59,12 +59,12 @@ def test_rows_in_queues_equal_the_reference(name):
     assert are_same_pools(got.pool, expected.pool)
 
 
-def test_the_control_a_queue_that_keeps_sums_of_the_row_before_is_seen(monkeypatch):
-    def kept(num_groups, num_queues):
+def test_the_control_a_queue_that_begins_its_next_rows_in_a_wrong_step_is_seen(monkeypatch):
+    def late(num_groups, num_queues):
         queues = queues_of(num_groups, num_queues)
         return queues._replace(starts=jnp.where(jnp.arange(len(queues.order))[:, None] > 0, -1, queues.starts))
 
-    monkeypatch.setattr("pallas_kernels.paged_attention.xla.decode.queues_of", kept)
-    workload = replace(ROWS, name="kept sums", num_layers=1)
+    monkeypatch.setattr("pallas_kernels.paged_attention.xla.decode.queues_of", late)
+    workload = replace(ROWS, name="wrong steps", num_layers=1)
     wrong = attend(build(workload), backend="xla", compile_fast=True).o - expected_of(workload).o
     assert np.abs(wrong).max() > 1e-3
