@@ -13,12 +13,15 @@ EMBEDDING, MODEL = 49_152 * 576, 134_515_008  # values of SmolLM2's largest matr
 TEXTS = 128 * 256 * 576  # values that a layer makes of the texts of a calibration
 SUMS = 1536 * 1536  # of the inputs of a down projection
 WITHOUT_TEXTS = 2 * 4 * EMBEDDING + 100 * 10**6  # as docs/models.md says
-PROGRAMS = 150 * 10**6
-"""The tokenizer, what is compiled, and what a layer computes of 8 texts: measured, 731 MiB in all on 2026-11-27."""
+PROGRAMS = 200 * 10**6
+"""The tokenizer, what is compiled, and what a layer computes of 8 texts: GPTQ took 731, 803 and 829 MiB in all, in runs
+of 2026-11-27 and 28, AWQ 835 and 880."""
+# Model and texts are bfloat16; GPTQ has the sums, their inverse and two more such matrices in float64.
+GPTQ = WITHOUT_TEXTS + 2 * MODEL + 2 * TEXTS + 4 * 8 * SUMS + PROGRAMS
 MOST_BYTES_OF_WRITING = {
     **dict.fromkeys(("int8", "w8a8", "int4-g64"), WITHOUT_TEXTS),
-    # Model and texts are bfloat16; GPTQ has the sums, their inverse and two more such matrices in float64.
-    "gptq-g64": WITHOUT_TEXTS + 2 * MODEL + 2 * TEXTS + 4 * 8 * SUMS + PROGRAMS,
+    "gptq-g64": GPTQ,
+    "awq-g64": GPTQ + 4 * 4 * SUMS,  # sums with a scale folded in, and what is made of them to try it, in float32
 }
 """By scheme."""
 

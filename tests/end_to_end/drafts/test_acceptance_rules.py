@@ -15,7 +15,7 @@ from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import tiny_engine
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("acceptance", ["rejection", "typical"])
 def test_texts_at_temperature_0_are_those_without_drafts(acceptance):
     llm = engine_with_drafts(**SKIP, acceptance=acceptance)

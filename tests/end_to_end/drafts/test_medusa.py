@@ -63,6 +63,7 @@ def test_untrained_heads_repeat_the_last_token_and_are_right_where_the_text_does
     assert max(wanted) > 30
 
 
+@pytest.mark.thorough
 def test_preemption_and_chunks_change_nothing(tmp_path):
     llm = drafting(heads_in(tmp_path, "llama3", 0, CHAIN), "llama3", NUM_HEADS)
     num_pages = 1 + llm.parts.spec.programs.groups.max_sequence_pages(SMALL["max_model_len"], chunk=7)

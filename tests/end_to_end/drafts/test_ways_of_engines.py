@@ -46,7 +46,7 @@ def test_rows_that_come_back_from_host_memory_draft_the_same_texts(method):
     assert np.sum(seen, axis=0)[1] > 10
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["ngram", "draft_model"])
 def test_batch_invariant_rows_draft_the_same_texts(method):
     llm = always(tiny_engine("llama3", batch_invariant=True, speculative_config=speculation(method)))

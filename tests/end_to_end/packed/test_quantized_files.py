@@ -30,7 +30,7 @@ def quantized(request, tmp_path_factory):
     return request.param, folder
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 def test_codes_are_those_of_the_file_and_tokens_those_of_a_naive_loop(quantized):
     scheme, folder = quantized
     llm = LLM(str(folder), tensor_parallel_size=2, **OPTIONS)

@@ -72,6 +72,7 @@ def test_a_context_within_the_original_one_takes_the_short_factors():
     assert config.for_context(33) == config.for_context(config.max_position)
 
 
+@pytest.mark.thorough
 def test_layers_of_one_kind_may_have_several_stacks():
     with open_checkpoint(resolve(str(checkpoint("llama3")))) as opened:
         config = read_config(opened)

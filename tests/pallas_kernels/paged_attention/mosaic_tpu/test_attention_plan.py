@@ -31,8 +31,7 @@ def planned(workload: Workload, arguments: dict, backend: str) -> dict:
     return arguments | {"meta": plan(arguments["meta"], arguments["spec"], model_of(workload))}
 
 
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("backend", ["mosaic_tpu", "xla"])
+@pytest.mark.parametrize("backend", [pytest.param("mosaic_tpu", marks=pytest.mark.thorough), "xla"])
 def test_a_plan_changes_nothing_and_serves_other_groups_and_layers(backend):
     workload = TREES
     arguments = build(workload)
