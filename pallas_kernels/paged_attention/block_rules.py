@@ -53,17 +53,18 @@ def gpu_block_sizes(kind: str, model: ModelSizes, *, num_rows: int) -> BlockSize
 def xla_block_sizes(page_size: int, num_kv_heads: int, head_dim: int, most_decodes: int = 0) -> BlockSizes:
     """Block sizes of the XLA path, as measured on a CPU. most_decodes: rows of the bucket that may have one token.
 
-    Decode streams pages through float32 temporaries, and is fast only while these fit in the CPU's caches and are below
-    the size from which the allocator takes fresh memory every step: attention of SmolLM2's 30 layers at 128 rows × 256
-    positions took 840 ms with all rows at once (51 MB) and 410 ms in blocks of 8 (4 MB) on 2 busy cores. Rows of one
-    token are computed in so many queues (`xla/row_queues.py`): 64 rows of 40 to 400 positions took 46 ms in 16, 45 in
-    32, 62 at once; 64 of 200 to 500 66, 63, 72; 48 of 60 to 400 35 in 16 and in 32; 24 of 100 to 300 20 in 16, 21 at
-    once. Before that, in blocks, each of which costs what its longest row does, the first took 50 ms, the third 44. A
-    chunk of 512 queries took 194 ms in tiles of 128 × 64, 212 in 128 × 128.
+    Decode streams pages through float32 temporaries, and is fast only while these fit in the CPU's caches and are
+    below the size from which the allocator takes fresh memory every step: attention of SmolLM2's 30 layers at 128
+    rows × 256 positions took 840 ms with all rows at once (51 MB) and 410 ms in blocks of 8 (4 MB) on 2 busy cores.
+    Rows of one token are computed in so many queues (`xla/row_queues.py`): 64 rows of 40 to 400 positions took 46
+    ms in 16, 45 in 32, 62 at once; 64 of 200 to 500 66, 63, 72; 48 of 60 to 400 35 in 16 and in 32, of 100 to 450
+    47 and 42; 24 of 100 to 300 20 in 16, 21 at once. Before that, in blocks, each of which costs what its longest
+    row does, the first took 50 ms, the third 44. A chunk of 512 queries took 194 ms in tiles of 128 × 64, 212 in
+    128 × 128.
     """
     positions = max(64, page_size)
     row_bytes = positions * num_kv_heads * 2 * head_dim * 4
-    most = 32 if most_decodes >= 64 else 16
+    most = 32 if most_decodes > 32 else 16
     rows = max(2, min(most, 2**22 // row_bytes))  # one row alone would be multiplied in another order than several
     return BlockSizes(positions=positions, rows=power_of_two(rows), queries=128)
 
