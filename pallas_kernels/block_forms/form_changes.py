@@ -1,7 +1,7 @@
 """Device: the fields of blocks as devices of every kind have them, from those of a file, and back.
 
 `saved_form` is what does not depend on the device: float16 as such, Q5_0 and Q5_1 in blocks of 32. The scales of double
-quantization that a GPU has as numbers stay numbers: their codes are gone.
+quantization that a GPU has as numbers, rounded as its products would round them, stay numbers: their codes are gone.
 """
 
 from typing import Any
@@ -36,7 +36,8 @@ def device_fields(saved: BlockForm, fields: Fields, form: BlockForm) -> dict[str
     if _is_wide(plain) and not _is_wide(saved):
         found |= wide_planes(jnp, found)
     if isinstance(saved.scales, NestedScales) and not isinstance(plain.scales, NestedScales):
-        found["scales"] = saved.scales(found, jnp.float32).scales
+        (dtype,) = (field.dtype for field in plain.fields if field.name == "scales")
+        found["scales"] = saved.scales(found, jnp.float32).scales.astype(dtype)
     return _of(form, found)
 
 

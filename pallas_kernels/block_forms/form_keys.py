@@ -12,7 +12,14 @@ from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.input_orders import with_order, without_order
 from pallas_kernels.block_forms.int_forms import int_form
-from pallas_kernels.block_forms.table_forms import NestedScales, Table, nested_form, table_form
+from pallas_kernels.block_forms.table_forms import (
+    SCALE_DTYPES,
+    NestedScales,
+    Table,
+    nested_form,
+    table_form,
+    with_scales,
+)
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 
 HALF_BITS, ORDER, WIDE = "half bits of ", "in any order ", "wide "
@@ -31,7 +38,7 @@ def key_of(form: BlockForm) -> str:
     dtypes = {field.name: field.dtype for field in form.fields}
     if form.values:
         name, _, nested = form.name.partition(" ")
-        return f"table {name} {_bytes(form.values)}{nested and _nested_key(form)}"
+        return f"table {name} {_bytes(form.values)}{_nested_key(form) if nested else _scales_key(dtypes['scales'])}"
     if dtypes.get("codes") in NAMES:
         return f"float {dtypes['codes']} {form.group_len} {dtypes['scales']}"
     bits, has_zeros = sum(plane.bits for plane in form.planes), "zeros" in dtypes
@@ -51,6 +58,8 @@ def form_of_key(key: str) -> BlockForm:
     match key.split(" "):
         case "table", name, values:
             form = _table_form(name, values)
+        case "table", name, values, dtype if dtype in SCALE_DTYPES[1:] and (plain := _table_form(name, values)):
+            form = with_scales(plain, dtype)
         case "table", name, values, scales, outer_len, num_inputs if plain := _table_form(name, values):
             form = nested_form(plain, _values(scales, 256), int(outer_len), int(num_inputs))
         case "float", codes, group_len, scales if codes in NAMES:
@@ -62,6 +71,10 @@ def form_of_key(key: str) -> BlockForm:
     if form is None:
         raise ValueError(f"{key!r} is no form of blocks")
     return form
+
+
+def _scales_key(dtype: str) -> str:
+    return "" if dtype == SCALE_DTYPES[0] else f" {dtype}"
 
 
 def _nested_key(form: BlockForm) -> str:

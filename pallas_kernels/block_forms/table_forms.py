@@ -13,6 +13,8 @@ from pallas_kernels.block_forms.block_form import BlockForm, Field, Fields, Scal
 from pallas_kernels.block_forms.int_forms import int_form
 
 BITS = 4
+SCALE_DTYPES = ("float32", "bfloat16", "float16")
+"""Of scales that are numbers: a file's, and those to which products on a GPU round them."""
 Table = tuple[float, ...]
 
 
@@ -55,6 +57,12 @@ def nested_form(plain: BlockForm, scales: Table, outer_len: int, num_inputs: int
     )
 
 
-def without_nesting(form: BlockForm) -> BlockForm:
-    """The form of the same codes whose scales are numbers."""
-    return form.scales.plain if isinstance(form.scales, NestedScales) else form
+def without_nesting(form: BlockForm, dtype: str = "float32") -> BlockForm:
+    """The form of the same codes whose scales are numbers of this dtype."""
+    return with_scales(form.scales.plain, dtype) if isinstance(form.scales, NestedScales) else form
+
+
+def with_scales(form: BlockForm, dtype: str) -> BlockForm:
+    """A table's form with scales of another dtype."""
+    fields = (replace(field, dtype=dtype) if field.name == "scales" else field for field in form.fields)
+    return replace(form, fields=tuple(fields))

@@ -66,8 +66,8 @@ def test_of_several_devices_each_multiplies_its_part(model):
 @pytest.mark.parametrize("device", [TPU, H200])
 def test_rows_that_have_no_whole_blocks_of_kernels_keep_those_of_the_file(device):
     fives, halves = GGML_FORMS["Q5_0"], with_half_bits if device == TPU else lambda form: form
-    assert form_on(device)(fives, 384) == halves(fives)
-    assert form_on(device)(fives, 512) == halves(WIDE_FORMS["Q5_0"])
+    assert form_on(device, "bfloat16")(fives, 384) == halves(fives)
+    assert form_on(device, "bfloat16")(fives, 512) == halves(WIDE_FORMS["Q5_0"])
 
 
 def test_halves_are_kept_as_bits(model):
@@ -77,7 +77,7 @@ def test_halves_are_kept_as_bits(model):
 
 
 def test_files_of_which_nothing_is_kept_are_refused_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(choose_packing, "form_on", lambda _: lambda form, num_inputs: with_half_bits(form))
+    monkeypatch.setattr(choose_packing, "form_on", lambda *_: lambda form, num_inputs: with_half_bits(form))
     path, _ = write_model(tmp_path / "fives.gguf", [dict.fromkeys(SHAPES, "Q5_0")])
     with pytest.raises(ConfigError, match=r"cannot keep the blocks .* bits of Q5_0 lie in runs of 1 bytes"):
         packing_of(path)

@@ -166,9 +166,9 @@ def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
 
 @pytest.mark.thorough
 def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkeypatch):
-    """Its kernel looks up 16 values. Of the MLPs only `down` has enough inputs for it."""
+    """Its kernel looks up 16 values, and rounds scales. Of the MLPs only `down` has enough inputs for it."""
     write_model(tmp_path / "model", four_bits)
-    config = EngineConfig.create(str(tmp_path / "model"), quantization="packed")
+    config = EngineConfig.create(str(tmp_path / "model"), quantization="packed", dtype="bfloat16")
     with open_model(config) as source:
         forms = {
             device.platform: dict(with_packing(config, source, device).packing.own)
@@ -176,10 +176,10 @@ def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkey
         }
     (down,) = (path for path in forms["cpu"] if path.endswith("/down"))
     assert isinstance(forms["cpu"][down].scales, NestedScales)
-    assert forms["gpu"] == {down: without_nesting(forms["cpu"][down])}
+    assert forms["gpu"] == {down: without_nesting(forms["cpu"][down], "bfloat16")}
     plain, _ = texts(tmp_path / "model")
     # On a CPU as on a GPU.
-    monkeypatch.setattr(choose_packing, "form_on", lambda _: lambda form, num_inputs: without_nesting(form))
+    monkeypatch.setattr(choose_packing, "form_on", lambda *_: lambda form, num_inputs: without_nesting(form))
     for num_devices in (1, 2):
         found, llm = texts(tmp_path / "model", quantization="packed", tensor_parallel_size=num_devices)
         assert len(packed_leaves(llm)) == 4, "also those whose inputs are divided"

@@ -60,3 +60,14 @@ def test_a_device_has_the_numbers_of_the_file_which_are_saved_as_they_were(form,
     else:
         assert saved_form(own) == form
         jax.tree.map(np.testing.assert_array_equal, again, fields)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_scales_of_double_quantization_are_rounded_once_and_saved_as_the_numbers_that_they_are(dtype):
+    own, fields = without_nesting(NESTED, dtype), fields_of(NESTED)
+    exact, found = (device_fields(NESTED, fields, form) for form in (without_nesting(NESTED), own))
+    assert found["scales"].dtype == dtype
+    np.testing.assert_array_equal(found["scales"], exact["scales"].astype(dtype))
+    np.testing.assert_array_equal(found["bits_4"], exact["bits_4"])
+    assert saved_form(own) == own
+    jax.tree.map(np.testing.assert_array_equal, saved_fields(own, found), found)

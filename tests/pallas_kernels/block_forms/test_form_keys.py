@@ -12,7 +12,7 @@ from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.block_forms.input_orders import with_order
 from pallas_kernels.block_forms.int_forms import int_form
-from pallas_kernels.block_forms.table_forms import nested_form, table_form
+from pallas_kernels.block_forms.table_forms import nested_form, table_form, with_scales
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 
 STORED = [*GGML_FORMS.values(), *WIDE_FORMS.values()] + [
@@ -25,6 +25,7 @@ TABLE, SCALE_TABLE = (tuple(np.linspace(-1, 1, n, dtype=np.float32).tolist()) fo
 NF4 = table_form("NF4", TABLE, 64)
 STORED += [NF4, table_form("FP4", TABLE, 128), nested_form(NF4, SCALE_TABLE, 8, 1024)]
 STORED += [nested_form(NF4, TABLE * 16, 8, 1024), nested_form(NF4, TABLE * 16, 4, 1024)]
+STORED += [with_scales(NF4, "bfloat16"), with_scales(NF4, "float16")]
 STORED += [with_order(int_form(4, 128, "float16", True)), with_order(int_form(8, 64, "bfloat16", False))]
 FORMS = STORED + [kept for form in STORED if (kept := with_half_bits(form)) != form]
 
@@ -85,6 +86,8 @@ SAVED = {
     "float float8_e5m2 128 bfloat16": "128 of scales bfloat16 1, codes float8_e5m2 128",
     "float float8_e5m2 4096 float16": "4096 of scales float16 1, codes float8_e5m2 4096",
     "table NF4-g64 1c94f28a": "64 of scales float32 1, bits_4 uint8 32",
+    "table NF4-g64 1c94f28a bfloat16": "64 of scales bfloat16 1, bits_4 uint8 32",
+    "table NF4-g64 1c94f28a float16": "64 of scales float16 1, bits_4 uint8 32",
     "table FP4-g128 1c94f28a": "128 of scales float32 1, bits_4 uint8 64",
     "table NF4-g64 1c94f28a 4a6e6766 8 1024": (
         "1024 of scale_codes uint8 16, outer_scales float32 2, scale_offsets float32 1, bits_4 uint8 512"

@@ -6,7 +6,7 @@ import numpy as np
 from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.int_forms import int_form
-from pallas_kernels.block_forms.table_forms import nested_form, table_form
+from pallas_kernels.block_forms.table_forms import nested_form, table_form, with_scales
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 from pallas_kernels.block_tensor import BlockTensor
 
@@ -40,6 +40,7 @@ TABLE, SCALE_TABLE = (tuple(float(np.float32(x**3)) for x in np.linspace(-1, 1, 
 NF4 = table_form("NF4", TABLE, 64)
 assert NF4 is not None
 TABLE_FORMS = {form.name: form for form in (NF4, nested_form(NF4, SCALE_TABLE, 4, 512))}
+TABLE_FORMS["NF4-g64 of bfloat16"] = with_scales(NF4, "bfloat16")
 FLOAT32_SCALES = int_form(4, 32, "float32", False)
 assert FLOAT32_SCALES is not None
 INT_FORMS["INT4-g32 of float32"] = FLOAT32_SCALES

@@ -1,6 +1,7 @@
 """A model as a GGUF file of Q4_K_M has it: half of the layers have more bits for values and for down projections."""
 
 import jax
+import jax.numpy as jnp
 
 from jaxserve.engine.build.packing.block_products import form_on
 from jaxserve.engine.build.packing.stored_blocks import StoredBlocks
@@ -14,7 +15,7 @@ Q4_K_M = "Q4_K_M"
 
 def with_mixed_blocks(config: ModelConfig, device: jax.Device) -> tuple[ModelConfig, Packing]:
     """The model of a Llama that a device runs, and its packing."""
-    form = form_on(device)
+    form = form_on(device, jnp.bfloat16)
     four, six = (form(GGML_FORMS[name], config.d_model) for name in ("Q4_K", "Q6_K"))
     kinds = {"qkv": four, "o": four, "gate_up": four, "down": four}
     more = kinds | {"qkv": (four, four, six), "down": six}

@@ -40,14 +40,16 @@ class NothingKept(Exception):
     """Why nothing stays packed."""
 
 
-def form_on(device: DeviceKind | jax.Device) -> Callable[[BlockForm, int], BlockForm]:
+def form_on(device: DeviceKind | jax.Device, dtype: Any) -> Callable[[BlockForm, int], BlockForm]:
     """The form in which a device has blocks of a file's form, in rows of so many inputs: kernels read longer runs than
-    Q5_0 and Q5_1 have, the TPU's takes no float16, and the GPU's looks up no scales."""
+    Q5_0 and Q5_1 have, the TPU's takes no float16, and the GPU's looks up no scales, and rounds them to the dtype of
+    its inputs."""
+    scales = jnp.dtype(dtype).name
 
     def on_device(form: BlockForm, num_inputs: int) -> BlockForm:
         if device.platform == "tpu":
             return with_half_bits(with_wide_blocks(form, num_inputs))
-        return with_wide_blocks(without_nesting(form), num_inputs) if device.platform == "gpu" else form
+        return with_wide_blocks(without_nesting(form, scales), num_inputs) if device.platform == "gpu" else form
 
     return on_device
 

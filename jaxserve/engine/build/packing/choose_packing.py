@@ -52,7 +52,7 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     may_code_inputs = rows is not None and (asked == "packed" or dtype != jnp.float32)
     if may_code_inputs and (packing := fp8_packing(device, num_devices, source.model)) is not None:
         return replace(source, packing=packing)
-    found = stored_blocks(checkpoint, source.model, num_devices, form_on(device))
+    found = stored_blocks(checkpoint, source.model, num_devices, form_on(device, dtype))
     others = sorted(found.never, key=lambda other: (other.where, other.form))
     if not any(found.layers) and not found.ends:
         return _without(config, source, others)

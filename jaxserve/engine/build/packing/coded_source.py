@@ -49,7 +49,8 @@ def coded_while_loading(config: EngineConfig, source: ModelSource, device: Devic
         names = _names(config, source.model, source.checkpoint)
     packing = Packing(decoded=name)
     if isinstance(coding, BlockCoding):
-        form = form_on(device)(coding.block_form(), source.model.d_model)  # the same for all lengths of rows
+        on_device = form_on(device, choose_dtype(config.dtype, source.model.dtype))
+        form = on_device(coding.block_form(), source.model.d_model)  # the same for all lengths of rows
         packing = _kept(config, source.model, form, device)
     elif source.checkpoint is None:
         raise _fault(config, "it would not change the size of random weights: leave it out")

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pallas_kernels.block_forms.table_forms import with_scales
 from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks import kernel_sizes
 from tests.pallas_kernels.host_callbacks import host_callbacks
@@ -80,6 +81,16 @@ def test_every_form_equals_the_reference(form):
 def test_float16_has_more_bits(form):
     """Codes of 7 and 8 bits become numbers in another way."""
     check(Case(form, form, 8, 64, num_inputs(form), dtype="float16"))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_scales_in_the_dtype_of_the_inputs_change_no_bit(dtype):
+    """The kernel would round them to it."""
+    case = Case("NF4", "NF4-g64", 5, 64, 1024, dtype=dtype, out_dtype="float32")
+    stack = case.arguments()["stack"]
+    fields = stack.fields | {"scales": stack.fields["scales"].astype(dtype)}
+    rounded = replace(stack, fields=fields, form=with_scales(stack.form, dtype))
+    np.testing.assert_array_equal(multiply(case, stack=rounded), multiply(case))
 
 
 def test_the_control_another_layer_is_seen():
