@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+import jax.numpy as jnp
 import numpy as np
 
 from checkpoints.loading.shard_buffers import Leaf, LeafTuple
@@ -30,9 +31,10 @@ class PackedLeaf:
         return any(leaf.needs(runs, start, stop) for leaf in self.fields.values())
 
     def fill(self, runs: Sequence[Run], start: int, rows: Mapping[str, np.ndarray]) -> None:
-        """Writes the fields of the source rows from `start` on; a field may be kept as the bits of its numbers."""
+        """Writes the fields of the source rows from `start` on; a field may be kept as the bits of its numbers, and
+        scales of double quantization are rounded."""
         for name, leaf in self.fields.items():
-            leaf.fill(runs, start, rows[name].view(leaf.dtype))
+            leaf.fill(runs, start, _kept(rows[name], leaf.dtype))
         for name, leaf in self.of_inputs.items():
             leaf.fill([Run(0, 1, (), target=runs[0].lead[0])], 0, rows[name])
 
@@ -43,6 +45,11 @@ class PackedLeaf:
         if isinstance(self.struct, QTensor):
             return replace(self.struct, **filled, **of_inputs)
         return replace(self.struct, fields=filled, **of_inputs)
+
+
+def _kept(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    are_numbers = all(jnp.issubdtype(own, jnp.floating) for own in (values.dtype, dtype))
+    return values.astype(dtype, copy=False) if are_numbers else values.view(dtype)
 
 
 class PartsLeaf:
