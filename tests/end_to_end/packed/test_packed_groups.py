@@ -190,12 +190,10 @@ def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkey
         choose_packing, "form_on", lambda *_: lambda form, num_inputs: without_nesting(form, "bfloat16")
     )
     _, llm = texts(tmp_path / "model", quantization="packed")
-    scales = [leaf.fields["scales"] for leaf in packed_leaves(llm)]
-    assert {own.dtype.name for own in scales} == {"bfloat16", "float32"}, (
-        "some are of files without double quantization"
-    )
-    for own, leaf in zip(scales, exact, strict=True):
-        np.testing.assert_array_equal(own, np.asarray(leaf.fields["scales"]).astype(own.dtype))
+    scales, exact = (jax.tree.leaves([leaf.fields["scales"] for leaf in own]) for own in (packed_leaves(llm), exact))
+    assert {own.dtype.name for own in scales} == {"bfloat16", "float32"}, "outside the MLPs the file has numbers"
+    for own, number in zip(scales, exact, strict=True):
+        np.testing.assert_array_equal(own, np.asarray(number).astype(own.dtype))
 
 
 @pytest.mark.thorough
