@@ -16,9 +16,10 @@ from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.server.server_config import ServerConfig
 from jaxserve.server.server_state import ServerState
 from tests.support.drafting import counted
-from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
+from tests.support.fakes.fake_llm import Reciter, all_pages_are_back, fake_llm
 
 NAMES = ("m",)
+REPEATING = Reciter(264, said="tick tock ")
 
 
 def line(i, **body):
@@ -126,11 +127,18 @@ def test_every_line_is_answered_once_independent_of_concurrency(whole, tmp_path)
 
 def test_drafts_change_no_result(whole, tmp_path):
     source, expected = whole
-    llm = fake_llm(max_drafts=3)
+    run(source, tmp_path / "out.jsonl", llm=fake_llm(max_drafts=3))
+    assert said(tmp_path / "out.jsonl") == expected
+
+
+def test_texts_that_repeat_themselves_are_drafted(tmp_path):
+    source = written(tmp_path / "in.jsonl", [line(i, max_tokens=60) for i in range(16)])
+    run(source, tmp_path / "plain.jsonl", model=REPEATING)
+    llm = fake_llm(REPEATING, max_drafts=3)
     with counted(llm) as seen:
         run(source, tmp_path / "out.jsonl", llm=llm)
-    assert said(tmp_path / "out.jsonl") == expected
-    assert sum(proposed for proposed, _ in seen) > 0
+    assert said(tmp_path / "out.jsonl") == said(tmp_path / "plain.jsonl")
+    assert sum(accepted for _, accepted in seen) > 0
 
 
 @pytest.mark.parametrize("seed", range(10))
