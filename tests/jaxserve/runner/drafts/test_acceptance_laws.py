@@ -131,11 +131,11 @@ def test_pairs_of_tokens_have_the_law_of_the_model(sampler):
     assert min(p_values(sampler, CHAIN[:1])) > 1e-4
 
 
-# Several drafts are counted in a loop for each row, 0.2 ms as tests are compiled.
 @pytest.mark.thorough
-@pytest.mark.parametrize(("sampler", "num_rows"), [("plain", NUM_ROWS), ("penalties", 1_500)])
-def test_so_have_the_last_of_three_drafts_and_the_token_after_it(sampler, num_rows):
-    assert min(p_values(sampler, CHAIN, num_rows=num_rows)) > 1e-4
+@pytest.mark.parametrize("parents", [CHAIN, TREE])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_so_have_those_of_three_drafts_and_of_trees(sampler, parents):
+    assert min(p_values(sampler, parents)) > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -152,11 +152,8 @@ def test_a_planted_fault_is_seen(fault):
     assert min(p_values("penalties", CHAIN[:1], fault=fault)) < 1e-6
 
 
-# Penalties of drafts are counted in a loop for each row.
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize(
-    ("sampler", "num_rows"), [*((name, NUM_ROWS) for name in ("plain", "top-k")), ("penalties", 1_500)]
-)
+# Of penalties fewer rows: several drafts are counted in a loop for each row, 0.2 ms.
+@pytest.mark.parametrize(("sampler", "num_rows"), [("plain", NUM_ROWS), ("penalties", 1_500)])
 def test_so_have_the_tokens_along_a_tree(sampler, num_rows):
     assert min(p_values(sampler, TREE, num_rows=num_rows)) > 1e-4
 
