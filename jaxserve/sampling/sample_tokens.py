@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int32
 
@@ -14,6 +15,9 @@ from jaxserve.sampling.seeded_random import TOKEN, row_words, uniforms
 from jaxserve.sampling.slot_state import SlotState
 from jaxserve.sampling.top_k_min_p_threshold import vocabulary_threshold
 from jaxserve.sampling.top_k_top_p_candidates import CandidateDraw, draw_from_candidates
+
+SCALE = np.float32(2**-30)
+"""Of logits that are added up, so that finite ones do not overflow."""
 
 
 def sample_tokens(
@@ -52,7 +56,18 @@ def is_bad(logits: Float[Array, "S V"]) -> Bool[Array, " S"]:
 
     A maximum may skip a NaN, a sum cannot; the sum is scaled so that finite logits never overflow it.
     """
-    return ~jnp.isfinite(row_max(logits)) | jnp.isnan(jnp.sum(logits * jnp.float32(2**-30), axis=1))
+    total = lax.platform_dependent(logits, cpu=_scaled_sum_by_product, default=_scaled_sum)
+    return ~jnp.isfinite(row_max(logits)) | jnp.isnan(total)
+
+
+def _scaled_sum(logits: Float[Array, "S V"]) -> Float[Array, " S"]:
+    return jnp.sum(logits * SCALE, axis=1)
+
+
+def _scaled_sum_by_product(logits: Float[Array, "S V"]) -> Float[Array, " S"]:
+    """On CPU a sum of products with a number takes 3.3 ms for 64 x 49,152 logits in a decode step, this 0.3. Elsewhere
+    a product may split its operands, where -inf less its upper part is NaN."""
+    return logits @ jnp.full(logits.shape[1], SCALE)
 
 
 def _draw(
