@@ -72,6 +72,7 @@ def _record(comparison: Comparison, rounds: list[Round]) -> dict[str, Any]:
         "date": now(),
         "commit": commit(),
         "ratio": comparison.ratio,
+        "fastest_ratio": comparison.fastest_ratio,
         "round_ratios": comparison.round_ratios,
         **asdict(comparison),
         "rounds": [{"jaxserve": figures(r.jaxserve), "transformers": figures(r.transformers)} for r in rounds],

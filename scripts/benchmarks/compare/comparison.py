@@ -48,6 +48,11 @@ class Comparison:
         return self.jaxserve.rate / self.best.rate
 
     @property
+    def fastest_ratio(self) -> float:
+        """Of each side's fastest round, which other guests have disturbed least."""
+        return max(self.jaxserve.rates) / max(self.best.rates)
+
+    @property
     def round_ratios(self) -> list[float]:
         """The ratio of each round, with the same batch size."""
         return [ours / theirs for ours, theirs in zip(self.jaxserve.rates, self.best.rates, strict=True)]

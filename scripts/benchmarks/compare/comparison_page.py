@@ -34,7 +34,8 @@ def ratio_lines(comparison: Comparison) -> str:
     rounds = ", ".join(f"{ratio:.2f}" for ratio in comparison.round_ratios)
     line = (
         f"ratio {comparison.ratio:.2f}: {comparison.jaxserve.rate:.1f} output tokens/s against "
-        f"{comparison.best.rate:.1f} ({comparison.best.name}); by round: {rounds}."
+        f"{comparison.best.rate:.1f} ({comparison.best.name}); by round: {rounds}; of each side's "
+        f"fastest round: {comparison.fastest_ratio:.2f}."
     )
     if comparison.is_busy:
         line += (

@@ -35,6 +35,7 @@ def test_the_ratio_is_against_the_best_size_over_all_rounds():
     assert comparison.best.rates == [20.0, 25.0]
     assert comparison.ratio == pytest.approx(50 / 22.5)
     assert comparison.round_ratios == pytest.approx([2.0, 2.4])
+    assert comparison.fastest_ratio == pytest.approx(60 / 25)
     assert comparison.best.useful_share == 0.5
 
 
@@ -42,6 +43,7 @@ def test_the_ratio_is_against_the_best_size_over_all_rounds():
 def test_a_busy_machine_is_reported(share, is_busy):
     lines = comparison_page.ratio_lines(compared(share))
     assert lines.startswith("ratio 2.22: 50.0 output tokens/s against 22.5")
+    assert "by round: 2.00, 2.40; of each side's fastest round: 2.40." in lines
     assert ("busy machine" in lines) == is_busy
 
 
