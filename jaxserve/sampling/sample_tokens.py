@@ -65,8 +65,8 @@ def _scaled_sum(logits: Float[Array, "S V"]) -> Float[Array, " S"]:
 
 
 def _scaled_sum_by_product(logits: Float[Array, "S V"]) -> Float[Array, " S"]:
-    """On CPU a sum of products with a number takes 3.3 ms for 64 x 49,152 logits in a decode step, this 0.3. Elsewhere
-    a product may split its operands, where -inf less its upper part is NaN."""
+    """For CPUs, where `_scaled_sum` takes 3.3 ms for 64 x 49,152 logits: a decode step of SmolLM2 takes 66.9 ms with
+    this, 69.5 with that. Elsewhere a product may split its operands, where -inf less its upper part is NaN."""
     return logits @ jnp.full(logits.shape[1], SCALE)
 
 
