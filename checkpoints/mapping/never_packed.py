@@ -9,6 +9,8 @@ FORMS_DIFFER = "its parts have different forms"
 ORDERS_DIFFER = "its parts have their inputs in different orders (act-order)"
 PART_WITHOUT = "another part of it cannot stay packed"
 LOOKED_UP = "its rows are looked up, and have inputs in an order of their own (act-order)"
+CUT = "a device's share of its inputs ends within a block"
+ORDER_DIVIDED = "devices divide its inputs, which have an order of their own (act-order)"
 
 
 class NeverPacked(NamedTuple):
@@ -17,8 +19,3 @@ class NeverPacked(NamedTuple):
     form: str
     where: str
     reason: str
-
-
-def cut(form: str, leaf: str, num_shards: int) -> NeverPacked:
-    """A leaf whose inputs are divided over devices, of which each would have a part of a block."""
-    return NeverPacked(form, leaf, f"a device's share, 1 of {num_shards}, ends within a block of inputs")

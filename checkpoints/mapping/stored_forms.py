@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from checkpoints.formats.tensor_file import INTEGER_DTYPES, TensorFile
 from checkpoints.mapping.never_packed import (
+    CUT,
     FORMS_DIFFER,
     LOOKED_UP,
     MIXED_ROWS,
@@ -14,7 +15,6 @@ from checkpoints.mapping.never_packed import (
     PART_WITHOUT,
     UNEVEN,
     NeverPacked,
-    cut,
 )
 from checkpoints.mapping.rules import Rule, Run, Shapes
 from checkpoints.quantized.packed_file import PackedFile
@@ -64,7 +64,7 @@ def stored_forms(
         if form is not None:
             form = on_device(form, info.shape[1])
             if path in divided and info.shape[1] % (form.block_len * num_shards):
-                lost = cut(form.name, leaf, num_shards)
+                lost = NeverPacked(form.name, leaf, CUT)
             elif form.has_order and not rule.is_stacked:
                 lost = NeverPacked(form.name, leaf, LOOKED_UP)
         elif info.dtype in kept:

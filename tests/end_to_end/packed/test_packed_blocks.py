@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType
 
+from checkpoints.mapping.never_packed import CUT
 from jaxserve import LLM, SamplingParams
 from jaxserve.analysis.inspect_model import inspect_model
 from jaxserve.core.errors import ConfigError
@@ -134,21 +135,16 @@ def test_drafts_change_no_token(model, plain):
 
 
 def test_what_the_blocks_do_not_fit_is_dense(tmp_path):
-    """Gate and up of two forms, and on four devices rows of a down projection that are divided within a block."""
+    """Gate and up of two forms, and on two devices rows of a down projection that are divided within a block."""
     kinds = dict.fromkeys(SHAPES, "Q4_1") | {"ffn_gate": "Q4_0", "attn_output": "Q4_K", "ffn_down": "Q4_K"}
     path, _ = write_model(tmp_path / "gates.gguf", [kinds])
     _, packing = packing_of(path, CPU, "packed")
     assert {name.rpartition("/")[2] for name, _ in packing.own} == {"embed", "qkv", "o", "down"}
     assert packing.decoded == "Q4_0, Q4_1"
     assert packing.reasons == (("gate_up", "its parts have different forms"),)
-    divided = LLM(str(path), quantization="packed", tensor_parallel_size=2, **OPTIONS)
-    own = dict(divided.parts.runner.settings.model.packing.own)
-    names = {name.rpartition("/")[2] for name in own}
-    assert names == {"embed", "qkv", "down"}, "a device would have half a block of the inputs of o"
-    packing = divided.parts.runner.settings.model.packing
-    assert dict(packing.reasons)["o"] == "a device's share, 1 of 2, ends within a block of inputs"
-    assert packing.decoded == "Q4_0, Q4_1, Q4_K"
-    assert own["embed"] == GGML_FORMS["Q8_0"]
+    with pytest.raises(ConfigError, match=rf"over 2 devices \(o: {CUT}\): use fewer devices"):
+        packing_of(path, CPU, "packed", tensor_parallel_size=2)
+    assert not packing_of(path, CPU, tensor_parallel_size=2)[1].own
 
 
 def kept(source, config, device, **changes):
@@ -178,9 +174,9 @@ def test_blocks_stay_packed_where_they_are_multiplied_and_on_cpus_where_asked_fo
                     kept(source, config, device, **changes)
 
 
-def packing_of(path, device, quantization="auto"):
+def packing_of(path, device, quantization="auto", **options):
     """(the model that engines run, its packing)."""
-    config = EngineConfig.create(str(path), quantization=quantization, dtype="bfloat16")
+    config = EngineConfig.create(str(path), quantization=quantization, dtype="bfloat16", **options)
     with open_model(config) as source:
         found = with_packing(config, source, device)
     return found.model, found.packing

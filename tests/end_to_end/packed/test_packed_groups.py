@@ -1,12 +1,13 @@
 """Groups of GPTQ, AWQ, compressed-tensors and bitsandbytes stay packed: tokens are those of the decoded weights."""
 
 import json
+import re
 
 import jax
 import numpy as np
 import pytest
 
-from checkpoints.mapping.never_packed import MIXED_ROWS, UNEVEN
+from checkpoints.mapping.never_packed import MIXED_ROWS, ORDER_DIVIDED, ORDERS_DIFFER, UNEVEN
 from jaxserve import LLM, SamplingParams, pure
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
@@ -206,7 +207,6 @@ def test_devices_have_whole_groups(tmp_path):
 
 @pytest.mark.thorough
 def test_orders_of_their_own_are_parts_of_rows_and_are_decoded_in_a_gate(tmp_path):
-    """And so are those of matrices whose inputs are divided over devices."""
     rng = np.random.default_rng(0)
     write_model(tmp_path / "model", lambda shape: gptq(4, "gptq", rng.permutation(shape[1]) // GROUP, shape))
     found, llm = texts(tmp_path / "model", quantization="packed")
@@ -215,15 +215,35 @@ def test_orders_of_their_own_are_parts_of_rows_and_are_decoded_in_a_gate(tmp_pat
     assert isinstance(layers["qkv"], RowParts)
     assert len(packed_leaves(llm)) == 5, "q, k, v, o, down"
     assert all(len(leaf.order) == SIZES.num_layers for leaf in packed_leaves(llm))
-    config = EngineConfig.create(str(tmp_path / "model"), quantization="packed", tensor_parallel_size=2)
-    with open_model(config) as source:
-        packing = with_packing(config, source, DeviceKind("cpu")).packing
-        assert [path.rpartition("/")[2] for path, _ in packing.own] == ["qkv"]
-        reasons = {path.rpartition("/")[2]: reason for path, reason in packing.reasons}
-        of_a_device = dict.fromkeys(
-            ["o", "down"], "2 devices divide inputs that have an order of their own (act-order)"
-        )
-        assert reasons == of_a_device | {"gate_up": "its parts have their inputs in different orders (act-order)"}
+    reasons = {path.rpartition("/")[2]: reason for path, reason in llm.parts.runner.settings.model.packing.reasons}
+    assert reasons == {"gate_up": ORDERS_DIFFER}
+
+
+@pytest.mark.parametrize("device", [DeviceKind("cpu"), DeviceKind("tpu", "TPU v6 lite")])
+def test_an_order_is_not_divided_over_devices(device, tmp_path):
+    """But refused where "packed" is asked for, and decoded by default."""
+    write_model(tmp_path / "model", lambda shape: gptq(4, "gptq", in_any_order(shape[1]), shape))
+
+    def packing(quantization, num_devices):
+        options = {"quantization": quantization, "tensor_parallel_size": num_devices, "dtype": "bfloat16"}
+        config = EngineConfig.create(str(tmp_path / "model"), **options)
+        with open_model(config) as source:
+            return with_packing(config, source, device).packing
+
+    message = rf"over 2 devices \(down, o: {re.escape(ORDER_DIVIDED)}\): use fewer devices"
+    with pytest.raises(ConfigError, match=message) as failed:
+        packing("packed", 2)
+    assert failed.value.param == "quantization"
+    assert not packing("packed", 1).reasons
+    if device.platform == "tpu":
+        found = packing("auto", 2)
+        assert {path.rpartition("/")[2] for path, _ in found.own} == {"qkv", "gate_up"}
+        assert {(path.rpartition("/")[2], reason) for path, reason in found.reasons} == {
+            ("o", ORDER_DIVIDED),
+            ("down", ORDER_DIVIDED),
+        }
+    else:
+        assert not packing("auto", 2).own
 
 
 def test_codes_without_a_form_are_named_where_others_of_their_type_have_one(tmp_path, caplog):

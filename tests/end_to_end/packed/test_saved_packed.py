@@ -11,14 +11,15 @@ import pytest
 from safetensors.numpy import load_file
 
 from checkpoints.formats.orbax_folder import OrbaxFile
+from checkpoints.mapping.never_packed import CUT
 from jaxserve import LLM
 from jaxserve.cli import convert, inspect, plan
+from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.engine.build.packing import choose_packing, coded_source
 from jaxserve.models.packing import Packing
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.programs.slot_programs import set_masks
-from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import FP8
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.random_models import hf_tensors
@@ -160,17 +161,10 @@ def test_what_is_saved_of_rows_does_not_depend_on_the_mesh(coded, tmp_path):
     assert_equal(params_of(tmp_path / "many"), params)
 
 
-def test_what_is_saved_of_blocks_is_decoded_where_devices_have_parts_of_them(gguf, tmp_path):
-    shared = saved(gguf.path, tmp_path / "many", **PACKED, tensor_parallel_size=4)
-    divided = engine(gguf.folder, **PACKED, tensor_parallel_size=4)
-    assert_equal(divided.parts.runner.params, shared)
-    assert "Q6_K (down: a device's share, 1 of 4, ends within a block of inputs)" in divided._description()
-    again = params_of(tmp_path / "many", **PACKED)
-    (stack,), (found,) = (tree["layers"].values() for tree in (gguf.params, again))
-    assert isinstance(found["qkv"], RowParts)
-    assert not isinstance(found["down"], BlockTensor)
-    assert_equal(found | {"down": None}, stack | {"down": None})
-    assert_equal(again | {"layers": None}, gguf.params | {"layers": None})
+def test_blocks_of_which_devices_would_have_parts_are_refused(gguf):
+    for path in gguf.path, gguf.folder:
+        with pytest.raises(ConfigError, match=rf"over 4 devices \(down: {CUT}\)"):
+            engine(path, **PACKED, tensor_parallel_size=4)
 
 
 def test_an_engine_of_a_folder_gives_the_same_tokens(gguf):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
+from checkpoints.mapping.never_packed import ORDER_DIVIDED
 from checkpoints.mapping.trees import matrices
 from jaxserve.core.hardware.mesh import abstract_mesh, num_shards
 from jaxserve.models.config.model_config import ModelConfig
@@ -82,7 +83,7 @@ def _of_an_order(leaf: Matrix, num_devices: int) -> str | None:
     has_order = any(isinstance(part, BlockTensor) and part.form.has_order for part in parts)
     if num_devices == 1 or not has_order or decoded_spec(leaf).axes[-1] is None:
         return None
-    return f"{num_devices} devices divide inputs that have an order of their own (act-order)"
+    return ORDER_DIVIDED
 
 
 def _of_kernels(

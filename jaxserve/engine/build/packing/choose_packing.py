@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.formats.tensor_file import TensorFile
-from checkpoints.mapping.never_packed import NeverPacked
+from checkpoints.mapping.never_packed import CUT, ORDER_DIVIDED, NeverPacked
 from checkpoints.quantized.forms.form_names import CODED_NAMES
 from checkpoints.quantized.quantized_file import QuantizedFile
 from jaxserve.core.errors import ConfigError
@@ -59,7 +59,9 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     if asked == "auto" and device.platform == "cpu":
         packing = Packing(decoded=found.apart(source.model)[1].name, reasons=(("all", FASTER),))
         return _naming(others, replace(source, packing=packing))
-    return _naming(others, _with_blocks(config, source, device, dtype, found))
+    chosen = _naming(others, _with_blocks(config, source, device, dtype, found))
+    _check_shares(config, chosen.packing)
+    return chosen
 
 
 def _coded_rows(name: str, file: TensorFile | None, model: ModelConfig) -> Packing:
@@ -133,6 +135,21 @@ def _naming(others: Sequence[NeverPacked], source: ModelSource) -> ModelSource:
     decoded = ", ".join(sorted({*names, *(other.form for other in others)}))
     reasons = dict.fromkeys((*source.packing.reasons, *((other.where, other.reason) for other in others)))
     return replace(source, packing=replace(source.packing, decoded=decoded, reasons=tuple(reasons)))
+
+
+def _check_shares(config: EngineConfig, packing: Packing) -> None:
+    """Raises ConfigError where "packed" was asked for and devices would have parts of blocks, or of an order."""
+    leaves = {
+        refused: sorted({where.rpartition("/")[2] for where, reason in packing.reasons if reason == refused})
+        for refused in (CUT, ORDER_DIVIDED)
+    }
+    found = [f"{', '.join(own)}: {reason}" for reason, own in leaves.items() if own]
+    if found and config.quantization == "packed":
+        raise ConfigError(
+            f"quantization='packed' cannot divide the weights of {config.model} over {config.tensor_parallel_size} "
+            f"devices ({'; '.join(found)}): use fewer devices, or leave it out, and these are decoded",
+            "quantization",
+        )
 
 
 def _without(config: EngineConfig, source: ModelSource, others: Sequence[NeverPacked] = ()) -> ModelSource:

@@ -8,7 +8,7 @@ from checkpoints.errors import CheckpointError
 from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.formats.saved_form_keys import Form
 from checkpoints.formats.saved_matrix import SavedMatrix
-from checkpoints.mapping.never_packed import FORMS_DIFFER, LOOKED_UP, NeverPacked, cut
+from checkpoints.mapping.never_packed import CUT, FORMS_DIFFER, LOOKED_UP, NeverPacked
 from checkpoints.mapping.parts import OUTSIDE, Part, parts_of
 from checkpoints.mapping.row_parts import has_parts
 from checkpoints.mapping.saved_packing import form_of_fp8_rows
@@ -73,7 +73,7 @@ def saved_blocks(
             saved = form_of_fp8_rows(num_in) if isinstance(matrix.form, Scheme) else matrix.form
             forms = tuple(on_device(form, num_in) for form in (saved if isinstance(saved, tuple) else (saved,)))
             lost = {
-                cut(form.name, leaf, num_shards)
+                NeverPacked(form.name, leaf, CUT)
                 for form in forms
                 if path in divided and num_in % (form.block_len * num_shards)
             }
