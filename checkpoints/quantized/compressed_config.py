@@ -1,37 +1,18 @@
-"""Host: the config of compressed-tensors: groups of modules, each with types and scales of its weights.
+"""Host: the config of compressed-tensors: groups of modules, each with types and scales of its weights."""
 
-Which tensors a weight is stored as says which kind of weights it is of; of each kind a model may have one form.
-"""
-
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.compressed_fp4 import Fp4Scheme
 from checkpoints.quantized.compressed_ints import IntScheme
 from checkpoints.quantized.config_values import Where, group_sizes_of, object_of, sizes_of
 from checkpoints.quantized.fp8 import Fp8Scheme
-from checkpoints.quantized.quantized_weight import QuantizedWeight, Scheme
+from checkpoints.quantized.mixed_scheme import MixedScheme
+from checkpoints.quantized.quantized_weight import Scheme
 
 BY_TOKEN = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
 _INT_BITS = range(2, 9)
-
-
-@dataclass(frozen=True, slots=True)
-class CompressedScheme:
-    """schemes: of the kinds of weights that the model has."""
-
-    schemes: tuple[Scheme, ...]
-
-    def has_codes(self, info: TensorInfo) -> bool:
-        """See `Scheme`."""
-        return any(scheme.has_codes(info) for scheme in self.schemes)
-
-    def weight(self, file: ColumnFile, name: str) -> QuantizedWeight:
-        """See `Scheme`."""
-        own = next(scheme for scheme in self.schemes if scheme.has_codes(file.tensors[name]))
-        return own.weight(file, name)
 
 
 def read_compressed(values: Mapping[str, Any], where: Where) -> Scheme:
@@ -44,19 +25,26 @@ def read_compressed(values: Mapping[str, Any], where: Where) -> Scheme:
     if values.get("transform_config"):
         raise where.unsupported("transform_config (rotated weights)")
     found = [_of_group(group, where / f"config_groups.{name}") for name, group in groups.items()]
-    has_coded_inputs = all(scheme.has_coded_inputs for scheme in found if isinstance(scheme, Fp8Scheme))
-    ints = [scheme.group_sizes for scheme in found if isinstance(scheme, IntScheme)]
-    group_sizes = frozenset[int]().union(*ints)
-    schemes = set[Scheme]()
-    for scheme in found:
-        if isinstance(scheme, Fp8Scheme):
-            scheme = replace(scheme, has_coded_inputs=has_coded_inputs)
-        elif isinstance(scheme, IntScheme):
-            scheme = replace(scheme, group_sizes=group_sizes)
-        schemes.add(scheme)
-    if len({type(scheme) for scheme in schemes}) < len(schemes):
-        raise where.unsupported("the use of weights of one kind with different bits or scales")
-    return CompressedScheme(tuple(schemes))
+    floats = [scheme for scheme in found if isinstance(scheme, Fp8Scheme)]
+    ints = [scheme for scheme in found if isinstance(scheme, IntScheme)]
+    others = [scheme for scheme in found if isinstance(scheme, Fp4Scheme)]
+    return MixedScheme((*_joined_ints(ints), *_joined_floats(floats), *dict.fromkeys(others)))
+
+
+def _joined_ints(schemes: Sequence[IntScheme]) -> list[IntScheme]:
+    """One for each number of bits, most bits first: scales tell apart sizes of groups, and nothing activations."""
+    joined = list[IntScheme]()
+    for bits in sorted({scheme.bits for scheme in schemes}, reverse=True):
+        own = [scheme for scheme in schemes if scheme.bits == bits]
+        group_sizes = frozenset[int]().union(*(scheme.group_sizes for scheme in own))
+        joined.append(IntScheme(bits, group_sizes, all(scheme.has_coded_inputs for scheme in own)))
+    return joined
+
+
+def _joined_floats(schemes: Sequence[Fp8Scheme]) -> Iterable[Fp8Scheme]:
+    """One for each way to have scales."""
+    has_coded_inputs = all(scheme.has_coded_inputs for scheme in schemes)
+    return dict.fromkeys(replace(scheme, has_coded_inputs=has_coded_inputs) for scheme in schemes)
 
 
 def _of_group(group: Any, where: Where) -> Scheme:

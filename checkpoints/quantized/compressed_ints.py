@@ -59,8 +59,9 @@ class IntScheme:
         if len(codes.shape) != 2:
             raise Misfit(f"{name} has the shape {list(codes.shape)}; it must have two axes")
         num_out, num_in = codes.shape
+        declared = file.tensors.get(f"{module}.weight_shape")
         if is_packed:
-            num_in = num_in * WORD // self.bits
+            num_in = self._num_inputs(file, codes, declared)
         scales = part(file.tensors, f"{module}.weight_scale", FLOATS, _scale_shapes(file, module, num_out), name)
         num_groups = scales.shape[1] if len(scales.shape) == 2 else 1
         groups = file.tensors.get(f"{module}.weight_g_idx")
@@ -72,11 +73,21 @@ class IntScheme:
             check_part(zeros, ["I32"], [(-(-num_out * self.bits // WORD), num_groups)], name)
         elif zeros is not None:
             check_part(zeros, ["I8"], [scales.shape], name)
-        declared = file.tensors.get(f"{module}.weight_shape")
         parts = codes, scales, zeros, groups, declared
         info = weight_info(f"{module}.weight", (num_out, num_in), f"INT-{self.bits}", parts)
         weight = IntWeight(info, names_of(*parts), codes, scales, zeros, groups, group_len, self)
         return with_outliers(weight, file)
+
+    def _num_inputs(self, file: ColumnFile, codes: TensorInfo, declared: TensorInfo | None) -> int:
+        """Of packed rows, whose last word may have codes of none. declared: `weight_shape`, which says how many."""
+        num_out, num_words = codes.shape
+        if declared is None:
+            return num_words * WORD // self.bits
+        check_part(declared, ["I64", "I32"], [(2,)], codes.name)
+        shape = tuple(whole_tensor(file, declared).tolist())
+        if shape[0] != num_out or -(-shape[1] * self.bits // WORD) != num_words:
+            raise Misfit(f"{codes.name} of shape {list(codes.shape)} has no codes of {self.bits} bits of {list(shape)}")
+        return shape[1]
 
 
 def _scale_shapes(file: ColumnFile, module: str, num_out: int) -> list[tuple[int, ...]]:
@@ -112,13 +123,13 @@ class IntWeight:
         """See `RowCodedWeight`."""
         codes = file.read_rows(self.codes.name, start, stop)
         if codes.dtype == np.int32:
-            codes = self._unpacked(codes, axis=1).astype(np.int8)
+            codes = self._unpacked_rows(codes).astype(np.int8)
         return codes, self._by_group(file, self.scales, start, stop)[:, 0]
 
     def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """See `QuantizedWeight`."""
         codes = file.read_rows(self.codes.name, start, stop)
-        values = (self._unpacked(codes, axis=1) if codes.dtype == np.int32 else codes).astype(np.float32)
+        values = (self._unpacked_rows(codes) if codes.dtype == np.int32 else codes).astype(np.float32)
         scales = self._by_group(file, self.scales, start, stop)
         group = self._group_of(file, scales.shape[1])
         if self.zeros is not None:
@@ -142,7 +153,7 @@ class IntWeight:
     def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
         """See `GroupedWeight`; codes and zero points are signed in the file."""
         codes = file.read_rows(self.codes.name, start, stop)
-        codes = self._unpacked(codes, axis=1) if codes.dtype == np.int32 else codes.astype(np.int16)
+        codes = self._unpacked_rows(codes) if codes.dtype == np.int32 else codes.astype(np.int16)
         scales = self._by_group(file, self.scales, start, stop)
         scales = np.broadcast_to(scales, (len(codes), scales.shape[1]))
         zeros = np.float32(0) if self.zeros is None else self._by_group(file, self.zeros, start, stop)
@@ -162,6 +173,9 @@ class IntWeight:
         return (values[start:stop] if len(values) == self.info.shape[0] or info.dtype == "I32" else values).astype(
             np.float32
         )
+
+    def _unpacked_rows(self, words: np.ndarray) -> np.ndarray:
+        return self._unpacked(words, axis=1)[:, : self.info.shape[1]]
 
     def _unpacked(self, words: np.ndarray, axis: int) -> np.ndarray:
         return unpacked(words, self.scheme.bits, axis).astype(np.int16) - 2 ** (self.scheme.bits - 1)

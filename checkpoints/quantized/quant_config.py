@@ -11,6 +11,7 @@ from checkpoints.quantized.compressed_config import read_compressed
 from checkpoints.quantized.config_values import Where, group_sizes_of, object_of, sizes_of
 from checkpoints.quantized.fp8 import Fp8Scheme
 from checkpoints.quantized.gptq import GptqScheme
+from checkpoints.quantized.mixed_scheme import MixedScheme
 from checkpoints.quantized.quantized_weight import Scheme
 
 CONFIG_KEYS = ("quantization_config", "compression_config")
@@ -55,21 +56,25 @@ def _fp8(values: Mapping[str, Any], where: Where) -> Scheme:
 
 
 def _gptq(values: Mapping[str, Any], where: Where) -> Scheme:
-    bits, stored_as = values.get("bits"), values.get("checkpoint_format") or "gptq"
-    if type(bits) is not int or bits not in _GPTQ_BITS:
-        raise where.unsupported(f"GPTQ weights of {bits!r} bits")
+    stored_as = values.get("checkpoint_format") or "gptq"
     if values.get("is_marlin_format"):
         stored_as = "marlin"
     if not isinstance(stored_as, str) or stored_as not in _GPTQ_FORMATS:
         raise where.unsupported(f"the GPTQ checkpoint_format {stored_as!r}")
     rules = [object_of(rule) or {} for rule in (object_of(values.get("dynamic")) or {}).values()]
-    if any(rule.get("bits", bits) != bits for rule in rules):
-        raise where.unsupported("GPTQ weights of different bits (dynamic)")
+    bits = dict.fromkeys(_gptq_bits(own.get("bits", values.get("bits")), where) for own in (values, *rules))
     group_sizes = group_sizes_of(values.get("group_size"), where / "group_size")
     if group_sizes:
-        own = (group_sizes_of(rule.get("group_size"), where / "dynamic.group_size") for rule in rules)
-        group_sizes = group_sizes.union(*own)
-    return GptqScheme(bits, _GPTQ_FORMATS[stored_as], group_sizes)
+        others = (group_sizes_of(rule.get("group_size"), where / "dynamic.group_size") for rule in rules)
+        group_sizes = group_sizes.union(*others)
+    schemes = tuple(GptqScheme(own, _GPTQ_FORMATS[stored_as], group_sizes) for own in bits)
+    return schemes[0] if len(schemes) == 1 else MixedScheme(schemes)
+
+
+def _gptq_bits(bits: Any, where: Where) -> int:
+    if type(bits) is not int or bits not in _GPTQ_BITS:
+        raise where.unsupported(f"GPTQ weights of {bits!r} bits")
+    return bits
 
 
 def _awq(values: Mapping[str, Any], where: Where) -> Scheme:

@@ -33,7 +33,7 @@ REFUSED = {
     "gptq, marlin": ({"quant_method": "gptq", "bits": 4, "is_marlin_format": True}, "checkpoint_format 'marlin'"),
     "gptq, other form": ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "bitblas"}, "'bitblas'"),
     "gptq, a list of forms": ({"quant_method": "gptq", "bits": 4, "checkpoint_format": ["gptq"]}, "['gptq']"),
-    "gptq, mixed": ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:a": {"bits": 8}}}, "of different bits"),
+    "gptq, a rule's bits": ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:a": {"bits": [8]}}}, "of [8] bits"),
     "gptq, a list of rules": ({"quant_method": "gptq", "bits": 5, "dynamic": [1]}, "GPTQ weights of 5 bits"),
     "gptq, a group of text": (
         {"quant_method": "gptq", "bits": 4, "group_size": "64"},
@@ -54,7 +54,6 @@ REFUSED = {
     "zero points": (compressed("channel", symmetric=False), "the type 'float' of 8 bits"),
     "sparse": (compressed("tensor") | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity (sparse"),
     "rotated": (compressed("tensor") | {"transform_config": {"config_groups": {"u": {}}}}, "transform_config"),
-    "two forms": (groups(INT4, INT8), "weights of one kind with different bits or scales"),
     "no groups": ({"quant_method": "compressed-tensors"}, "config_groups must name at least one group"),
     "a group of nothing": ({"config_groups": {"a": 1}}, "config_groups.a must describe how"),
     "not an object": ("fp8", "must be an object"),
@@ -76,8 +75,8 @@ def test_other_forms_are_refused_by_name(name, tmp_path):
 def test_groups_of_different_kinds_may_be_in_one_model(tmp_path):
     fp8 = {"type": "float", "num_bits": 8, "strategy": "channel"}
     fp4 = {"type": "float", "num_bits": 4, "strategy": "group"}
-    scheme = read_scheme({"compression_config": groups(fp8, INT4, fp4)}, tmp_path)
-    assert len(scheme.schemes) == 3
+    scheme = read_scheme({"compression_config": groups(fp8, INT4, fp4, INT8, INT4)}, tmp_path)
+    assert len(scheme.schemes) == 4
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,17 @@ def floats_and_ints(shape):
     return floats | {"config_groups": groups}, tensors if SIZES.mlp_dim in shape else others, None
 
 
+def two_widths(shape):
+    """8 bits for keys and values, which are a part of qkv, 4 for the other matrices."""
+    four, eight = (
+        compressed_ints(bits, is_packed=True, is_symmetric=True, num_groups=shape[1] // GROUP, shape=shape)
+        for bits in (4, 8)
+    )
+    groups = {str(i): config["config_groups"]["group_0"] for i, (config, *_) in enumerate((four, eight))}
+    is_kv = shape[0] == SIZES.num_kv_heads * SIZES.head_dim
+    return four[0] | {"config_groups": groups}, (eight if is_kv else four)[1], None
+
+
 def four_bits(shape):
     """NF4, in the MLPs with double quantization."""
     config, tensors, _ = nf4(is_nested=SIZES.mlp_dim in shape, shape=shape)
@@ -120,6 +131,14 @@ def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
     assert len({tuple(text) for text in found}) > 1, "texts depend on the prompt"
     assert len(packed_leaves(llm)) == 4, "qkv, o, gate_up, down"
     assert stored <= device_bytes(packed_leaves(llm)) <= most * stored
+
+
+@pytest.mark.thorough
+def test_projections_of_a_matrix_may_have_different_bits(tmp_path):
+    write_model(tmp_path / "model", two_widths)
+    found, llm = texts(tmp_path / "model", quantization="packed")
+    assert found == texts(tmp_path / "model")[0]
+    assert len(packed_leaves(llm)) == 6, "q, k, v, o, gate_up, down"
 
 
 @pytest.mark.thorough
