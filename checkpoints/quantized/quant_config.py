@@ -7,7 +7,7 @@ from typing import Any
 from checkpoints.formats.bounded_json import read_object
 from checkpoints.quantized.awq import AwqScheme
 from checkpoints.quantized.bitsandbytes import STORAGE, BitsAndBytesScheme
-from checkpoints.quantized.compressed_config import read_compressed
+from checkpoints.quantized.compressed.compressed_config import read_compressed
 from checkpoints.quantized.config_values import Where, group_sizes_of, object_of, sizes_of
 from checkpoints.quantized.fp8 import Fp8Scheme
 from checkpoints.quantized.gptq import GptqScheme

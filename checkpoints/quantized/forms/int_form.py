@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from checkpoints.quantized.bit_fields import WORD, packed
-from checkpoints.quantized.compressed_config import BY_TOKEN
+from checkpoints.quantized.compressed.compressed_config import BY_TOKEN
 from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, config_of, finite
 from checkpoints.quantized.quantized_weight import Misfit
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from checkpoints.quantized.compressed_fp4 import Fp4Scheme
-from checkpoints.quantized.compressed_ints import IntScheme
+from checkpoints.quantized.compressed.compressed_fp4 import Fp4Scheme
+from checkpoints.quantized.compressed.compressed_ints import IntScheme
 from checkpoints.quantized.config_values import Where, group_sizes_of, object_of, sizes_of
 from checkpoints.quantized.fp8 import Fp8Scheme
 from checkpoints.quantized.mixed_scheme import MixedScheme
