@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,21 @@ from checkpoints.quantized.quantized_file import decoded
 
 # Parts of quantized weights that decide their shapes and their forms on devices: groups of inputs, scales of blocks,
 # and what bitsandbytes says of 4 bits.
-_DESCRIBING = re.compile(r"(g_idx|_scale|_scale_inv|\.(nested_)?quant_map|\.quant_state\.bitsandbytes__\w+)$")
+_DESCRIBING = re.compile(
+    r"(g_idx|weight_shape|_scale|_scale_inv|\.(nested_)?quant_map|\.quant_state\.bitsandbytes__\w+)$"
+)
 _MAX_BYTES = 2**20  # of such a part; the scales of 53248 x 16384 weights in blocks of 128 x 128 have 212,992
 _INDEX = re.compile(r"\.[0-9]+\.")
-_Kind = tuple[str, tuple[int, ...], str]
+_Part = tuple[str, tuple[int, ...], str]
+_Kind = tuple[str, tuple[_Part, ...]]
 
 
 class HeaderFile:
     """A `ColumnFile` of declared tensors whose values were not fetched, but for small ones that describe weights.
 
-    Of tensors that differ only in the layer's index those of the first layer are fetched, and stand for the others: a
-    few dozen requests describe a model. fetch: gives the bytes of a tensor, by its name.
+    Of modules that differ only in the layer's index, with tensors of the same types and shapes, those of the first
+    layer are fetched, and stand for the others: a few dozen requests describe a model. fetch: gives the bytes of a
+    tensor, by its name.
     """
 
     def __init__(self, tensors: dict[str, TensorInfo], fetch: Callable[[str], bytes]) -> None:
@@ -36,10 +41,11 @@ class HeaderFile:
         self.metadata: dict[str, Any] = {}
         self._fetch = fetch
         self._found: dict[str, np.ndarray] = {}
+        self._kinds = _kinds(tensors)
         self._first: dict[_Kind, str] = {}
         # The same layer for all kinds: queries and keys of different layers have inputs in different orders.
         for name in sorted(tensors, key=lambda name: (len(name), name)):
-            self._first.setdefault(_kind(tensors[name]), name)
+            self._first.setdefault(self._kinds[name], name)
 
     def read_columns(self, name: str, start: int, stop: int) -> np.ndarray:
         raise _not_fetched(name)
@@ -48,7 +54,7 @@ class HeaderFile:
         info = self.tensors[name]
         if not _DESCRIBING.search(name) or info.nbytes > _MAX_BYTES or info.dtype not in DTYPES:
             raise _not_fetched(name)
-        first = self._first[_kind(info)]
+        first = self._first[self._kinds[name]]
         if first not in self._found:
             self._found[first] = _values(self.tensors[first], self._fetch)
         return self._found[first][start:stop].copy()
@@ -56,8 +62,14 @@ class HeaderFile:
     def close(self) -> None: ...
 
 
-def _kind(info: TensorInfo) -> _Kind:
-    return _INDEX.sub(".*.", info.name), info.shape, info.dtype
+def _kinds(tensors: dict[str, TensorInfo]) -> dict[str, _Kind]:
+    """Of each tensor its name without the index, and all tensors of its module."""
+    modules: dict[str, list[_Part]] = defaultdict(list)
+    for name in sorted(tensors):
+        module, _, part = name.rpartition(".")
+        modules[module].append((part, tensors[name].shape, tensors[name].dtype))
+    parts = {module: tuple(own) for module, own in modules.items()}
+    return {name: (_INDEX.sub(".*.", name), parts[name.rpartition(".")[0]]) for name in tensors}
 
 
 def _values(info: TensorInfo, fetch: Callable[[str], bytes]) -> np.ndarray:

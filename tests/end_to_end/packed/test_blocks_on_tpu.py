@@ -21,8 +21,8 @@ def model(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("blocks") / "mixed.gguf")[0]
 
 
-def packing_of(path, **options):
-    config = EngineConfig.create(str(path), quantization="packed", **options)
+def packing_of(path, quantization="packed", **options):
+    config = EngineConfig.create(str(path), quantization=quantization, **options)
     with open_model(config) as source:
         return with_packing(config, source, TPU).packing
 
@@ -58,7 +58,7 @@ def test_of_several_devices_each_multiplies_its_part(model):
     four = [dict.fromkeys(("qkv", "gate_up", "down"), "Q4_1")]
     four += [{"qkv": fives, "gate_up": "Q5_0"}, {"qkv": fours, "gate_up": "Q4_K"}]
     for num_devices, of_layers in ((2, two), (4, four)):
-        found = names(packing_of(model, tensor_parallel_size=num_devices))
+        found = names(packing_of(model, "auto", tensor_parallel_size=num_devices))
         layers = {f"layers/global_{i}/{name}": form for i, own in enumerate(of_layers) for name, form in own.items()}
         assert found == layers | {"embed": "Q8_0"}
 

@@ -38,6 +38,8 @@ LAYERS = (
     dict.fromkeys(SHAPES, "Q4_1"),
 )
 """The types of the tensors; a mixture in rows and by layer, such as Q4_K_M is."""
+FOR_TWO = (*LAYERS[:2], LAYERS[2] | {"attn_output": "Q4_1"}, LAYERS[3])
+"""Of which each of two devices has whole blocks."""
 PROMPTS = [np.random.default_rng(i).integers(3, VOCAB, 5 + 3 * i).tolist() for i in range(4)]
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 CPU, TPU = DeviceKind("cpu"), DeviceKind("tpu", "TPU v6 lite")
@@ -86,7 +88,7 @@ def write_model(path, layers=LAYERS, embedding="Q8_0", seed=0):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """(path, bytes of its tensors)."""
-    return write_model(tmp_path_factory.mktemp("blocks") / "mixed.gguf")
+    return write_model(tmp_path_factory.mktemp("blocks") / "mixed.gguf", FOR_TWO, seed=2)
 
 
 def texts(path, quantization, **options):
@@ -281,9 +283,10 @@ def test_inspection_shows_what_each_device_keeps(tmp_path):
     assert "A100 80GB" not in {fit.device for fit in fits}, "whose engines refuse it"
 
 
-def test_a_gpu_keeps_the_blocks_that_its_kernel_serves(model, tmp_path):
+def test_a_gpu_keeps_the_blocks_that_its_kernel_serves(tmp_path):
     """Rows of which one of two GPUs has 128 inputs are decoded."""
-    config = EngineConfig.create(str(model[0]), quantization="packed")
+    path, _ = write_model(tmp_path / "mixed.gguf")
+    config = EngineConfig.create(str(path))
     with open_model(config) as source:
         for count in (1, 2):
             packing = with_packing(replace(config, tensor_parallel_size=count), source, H200).packing
