@@ -54,9 +54,7 @@ def test_the_first_layer_stands_for_those_that_are_alike():
 
     infos = {info.name: info for info in INFOS}
     file = HeaderFile(infos, fetch)
-    for name, info in infos.items():
-        if name.endswith("qweight"):
-            continue
+    for name, info in ((name, info) for name, info in infos.items() if name.endswith("g_idx")):
         assert file.read_rows(name, 0, 1).tolist() == [list(range(info.shape[0]))]
     assert sorted(asked) == ["layers.2.a.g_idx", "layers.2.b.g_idx", "layers.3.b.g_idx", "layers.4.a.g_idx"]
 

@@ -137,7 +137,7 @@ def test_drafts_change_no_token(model, plain):
 
 
 def test_what_the_blocks_do_not_fit_is_dense(tmp_path):
-    """Gate and up of two forms, and on two devices rows of a down projection that are divided within a block."""
+    """Gate and up of two forms, and on two devices rows of an output projection that are divided within a block."""
     kinds = dict.fromkeys(SHAPES, "Q4_1") | {"ffn_gate": "Q4_0", "attn_output": "Q4_K", "ffn_down": "Q4_K"}
     path, _ = write_model(tmp_path / "gates.gguf", [kinds])
     _, packing = packing_of(path, CPU, "packed")

@@ -22,6 +22,7 @@ from pallas_kernels.qtensor import QTensor, encode
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, eight_bits, fp4, fp8, gptq, nf4
 from tests.checkpoints.random_models import Sizes, hf_tensors
+from tests.end_to_end.packed.test_packed_blocks import CPU, TPU, packing_of
 
 SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=128, num_layers=2)
 CONFIG = {
@@ -238,16 +239,13 @@ def test_orders_of_their_own_are_parts_of_rows_and_are_decoded_in_a_gate(tmp_pat
     assert reasons == {"gate_up": ORDERS_DIFFER}
 
 
-@pytest.mark.parametrize("device", [DeviceKind("cpu"), DeviceKind("tpu", "TPU v6 lite")])
+@pytest.mark.parametrize("device", [CPU, TPU])
 def test_an_order_is_not_divided_over_devices(device, tmp_path):
     """But refused where "packed" is asked for, and decoded by default."""
     write_model(tmp_path / "model", lambda shape: gptq(4, "gptq", in_any_order(shape[1]), shape))
 
     def packing(quantization, num_devices):
-        options = {"quantization": quantization, "tensor_parallel_size": num_devices, "dtype": "bfloat16"}
-        config = EngineConfig.create(str(tmp_path / "model"), **options)
-        with open_model(config) as source:
-            return with_packing(config, source, device).packing
+        return packing_of(tmp_path / "model", device, quantization, tensor_parallel_size=num_devices)[1]
 
     message = rf"over 2 devices \(down, o: {re.escape(ORDER_DIVIDED)}\): use fewer devices"
     with pytest.raises(ConfigError, match=message) as failed:

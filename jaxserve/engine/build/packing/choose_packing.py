@@ -60,7 +60,8 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
         packing = Packing(decoded=found.apart(source.model)[1].name, reasons=(("all", FASTER),))
         return _naming(others, replace(source, packing=packing))
     chosen = _naming(others, _with_blocks(config, source, device, dtype, found))
-    _check_shares(config, chosen.packing)
+    if asked == "packed":
+        _check_shares(config, chosen.packing)
     return chosen
 
 
@@ -138,13 +139,13 @@ def _naming(others: Sequence[NeverPacked], source: ModelSource) -> ModelSource:
 
 
 def _check_shares(config: EngineConfig, packing: Packing) -> None:
-    """Raises ConfigError where "packed" was asked for and devices would have parts of blocks, or of an order."""
+    """Raises ConfigError where devices would have parts of blocks, or of an order."""
     leaves = {
         refused: sorted({where.rpartition("/")[2] for where, reason in packing.reasons if reason == refused})
         for refused in (CUT, ORDER_DIVIDED)
     }
     found = [f"{', '.join(own)}: {reason}" for reason, own in leaves.items() if own]
-    if found and config.quantization == "packed":
+    if found:
         raise ConfigError(
             f"quantization='packed' cannot divide the weights of {config.model} over {config.tensor_parallel_size} "
             f"devices ({'; '.join(found)}): use fewer devices, or leave it out, and these are decoded",
