@@ -1,9 +1,10 @@
 """Greedy tokens and log-probabilities of the real models equal those of transformers in every way of running them.
 
 100 prompts of different lengths x 64 tokens in float32 (tests/goldens/parity-*.npz, made by scripts/goldens/parity.py),
-run alone, in a busy batch, in chunks, with preemption, with shuffled pages, and tensor-parallel. A different token is a
-tie, not a fault, only where the two largest logits lie within 1e-3 of each other; the gap is printed. Finished rows are
-stored in .cache/proofs: an interrupted run continues as long as the sources that affect tokens are unchanged.
+run alone, in a busy batch, in chunks, with preemption, with shuffled pages, with their pages in the prefix cache, and
+tensor-parallel. A different token is a tie, not a fault, only where the two largest logits lie within 1e-3 of each
+other; the gap is printed. Finished rows are stored in .cache/proofs: an interrupted run continues as long as the
+sources that affect tokens are unchanged.
 """
 
 import argparse
@@ -31,9 +32,12 @@ VARIANTS = {
     "chunks of 1": {"max_chunk_tokens": 1},
     "preempted": {"is_small_pool": True},
     "shuffled pages": {"is_shuffled": True},
+    "cached prompts": {"is_cached": True},
     "tensor-parallel": {"is_parallel": True},
     "alone": {"is_alone": True, "max_num_seqs": 1, "max_num_batched_tokens": 128},
 }
+PROOF_OF_VARIANT = {"preempted": "preemptions", "cached prompts": "cached_tokens"}
+"""The figure of a row without which it would have run like another."""
 
 
 def main(argv: list[str]) -> str:
@@ -57,8 +61,8 @@ def main(argv: list[str]) -> str:
 
 
 def state_of_sources() -> str:
-    """Hash of the files that affect tokens: the packages without text, options and command line, and the goldens."""
-    files = [*ROOT.glob("pallas_kernels/**/*.py"), *ROOT.glob("checkpoints/**/*.py")]
+    """Hash of the files that affect tokens: the packages without text, options and command line, goldens, this file."""
+    files = [Path(__file__), *ROOT.glob("pallas_kernels/**/*.py"), *ROOT.glob("checkpoints/**/*.py")]
     for folder in ("core", "kv", "models", "sampling", "scheduler", "runner"):
         files += ROOT.glob(f"jaxserve/{folder}/**/*.py")
     files += [*ROOT.glob("jaxserve/engine/loop/*.py"), *ROOT.glob("tests/goldens/parity-*.npz")]
@@ -97,13 +101,16 @@ def run(model: str, variant: dict[str, Any]) -> tuple[Any, dict]:
     if "is_shuffled" in ways:
         shuffle_pages(llm)
     params = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, logprobs=0)
-    started = time.monotonic()
+    if "is_cached" in ways:
+        llm.generate(prompts, SamplingParams(temperature=0, max_tokens=1), use_tqdm=False)
+    num_cached, started = llm.stats.num_cached_tokens, time.monotonic()
     is_alone = "is_alone" in ways
     groups = [[p] for p in prompts] if is_alone else [prompts]
     outputs = [out.outputs[0] for group in groups for out in llm.generate(group, params, use_tqdm=not is_alone)]
     row = compare(outputs, golden)
     row["seconds"] = round(time.monotonic() - started, 1)
     row["preemptions"] = llm.stats.num_preemptions
+    row["cached_tokens"] = llm.stats.num_cached_tokens - num_cached
     return llm, row
 
 
@@ -168,6 +175,7 @@ def _table(rows: dict[str, dict]) -> str:
         "log-probability error, largest (allowed)",
         "mean (allowed)",
         "preemptions",
+        "cached tokens",
         "s",
     )
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
@@ -181,10 +189,11 @@ def _table(rows: dict[str, dict]) -> str:
         lines.append(
             f"| {key} | {row['prompts']} | {row['equal']} | {ties} | {len(row['faults'])} "
             f"| {row['logprob_error']:.1e} ({largest:.1e}) | {row['mean_logprob_error']:.1e} ({mean:.1e}) "
-            f"| {row['preemptions']} | {row['seconds']} |"
+            f"| {row['preemptions']} | {row['cached_tokens']} | {row['seconds']} |"
         )
     lines += ["", f"Sources {state_of_sources()}, goldens made by transformers 5.23.0 with torch 2.13.0."]
-    bad += [key for key, row in rows.items() if key.endswith("preempted") and not row["preemptions"]]
+    for variant, figure in PROOF_OF_VARIANT.items():
+        bad += [key for key, row in rows.items() if key.endswith(variant) and not row[figure]]
     if bad:
         raise SystemExit("\n".join([*lines, "", f"failed: {', '.join(bad)}"]))
     return "\n".join([*lines, "", "All rows pass."])

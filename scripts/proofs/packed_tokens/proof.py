@@ -17,6 +17,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "busy batch": {},
     "chunks of 7": {"max_chunk_tokens": 7},
     "preempted": {"is_small_pool": True},
+    "cached prompts": {"is_cached": True},
     "n-grams": {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4}},
     "batch-invariant": {"batch_invariant": True},
     "tensor-parallel": {"is_parallel": True},
@@ -40,11 +41,12 @@ def main(argv: list[str]) -> str:
             (row,) = stored_row("packed_tokens", f"{model}, {way}", count)
             ties = ", ".join(f"{tie['gap']:.1e}" for tie in row["ties"]) or "–"
             cells = [row["equal"], ties, len(row["faults"]), f"{row['logprob_error']:.1e} ({most:.1e})"]
-            cells += [row["preemptions"], f"{row['bytes_ratio']:.3f}", row["seconds"]]
+            cells += [row["preemptions"], row["cached_tokens"], f"{row['bytes_ratio']:.3f}", row["seconds"]]
             passes = not row["faults"] and row["logprob_error"] <= most and 1 <= row["bytes_ratio"] <= MOST_BYTES
-            rows[f"{model}, {way}"] = cells, passes and (way != "preempted" or row["preemptions"] > 0)
+            figure = parity.PROOF_OF_VARIANT.get(way)
+            rows[f"{model}, {way}"] = cells, passes and (figure is None or row[figure] > 0)
     titles = ["kept packed", "equal", "ties (top-2 gap)", "faults", "log-probability error (allowed)", "preemptions"]
-    return page_of([table([*titles, f"bytes over the file's (at most {MOST_BYTES})", "s"], rows)])
+    return page_of([table([*titles, "cached tokens", f"bytes over the file's (at most {MOST_BYTES})", "s"], rows)])
 
 
 def _row(name: str) -> dict[str, Any]:
