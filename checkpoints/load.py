@@ -7,6 +7,7 @@ addition to the arrays only a few pieces exist at any time, whatever the size of
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from checkpoints.loading.stored_outliers import COLUMNS, check_columns, read_out
 from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
 from checkpoints.mapping.trees import is_tuple, leaf_dtype, matrices, stacked_shape, with_matrices
+from checkpoints.mapping.zero_biases import is_zero_bias
 from checkpoints.open_checkpoint import Checkpoint
 from checkpoints.quantized.forms.fp8_scales import row_scales
 from checkpoints.quantized.packed_file import PackedFile
@@ -40,7 +42,7 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
     """
     structs = matrices(target)
     shapes = {path: _shape(struct) for path, struct in structs.items()}
-    plan = plan_load(str(checkpoint.weights), checkpoint.tensors, shapes, rules)
+    plan = plan_load(str(checkpoint.weights), checkpoint.tensors, shapes, rules, partial(is_zero_bias, checkpoint.file))
     with_outliers = {
         path for path, struct in structs.items() if isinstance(struct, QTensor) and struct.columns is not None
     }

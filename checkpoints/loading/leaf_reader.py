@@ -6,6 +6,7 @@ whatever the size of the model.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from checkpoints.loading.pieces import cut, read_piece
 from checkpoints.mapping.load_plan import Assignment, plan_load
 from checkpoints.mapping.parts import Part, SavedTree
 from checkpoints.mapping.rules import Rule, Run
+from checkpoints.mapping.zero_biases import is_zero_bias
 from checkpoints.open_checkpoint import Checkpoint
 
 
@@ -32,7 +34,8 @@ class TensorLeaves:
     def __init__(self, checkpoint: Checkpoint, tree: SavedTree, rules: Sequence[Rule]) -> None:
         self._file, self._tree = checkpoint.file, tree
         self._assignments: dict[str, list[Assignment]] = defaultdict(list)
-        for assignment in plan_load(str(checkpoint.weights), checkpoint.tensors, tree.shapes, rules):
+        where, may_be_left = str(checkpoint.weights), partial(is_zero_bias, checkpoint.file)
+        for assignment in plan_load(where, checkpoint.tensors, tree.shapes, rules, may_be_left):
             self._assignments[assignment.leaf].append(assignment)
 
     def read(self, part: Part, name: str) -> np.ndarray:
@@ -48,10 +51,14 @@ class TensorLeaves:
 
 
 class OrbaxLeaves:
-    """Leaves of a folder of Orbax parts; raises `CheckpointError` where a leaf is missing or has another shape."""
+    """Leaves of a folder of Orbax parts; raises `CheckpointError` where a leaf is missing, has another shape, or has no
+    place in the model."""
 
     def __init__(self, checkpoint: Checkpoint, tree: SavedTree) -> None:
         self._file, self._tree = checkpoint.file, tree
+        names = {f"{part.name}/{name}" for part in tree.parts for name in part.leaves}
+        if unexpected := sorted(checkpoint.tensors.keys() - names):
+            raise CheckpointError(f"{checkpoint.weights}: the model has no {', '.join(unexpected)}")
         for part in tree.parts:
             for name, path in part.leaves.items():
                 info, expected = checkpoint.tensors.get(f"{part.name}/{name}"), part.shape(tree.shapes[path])

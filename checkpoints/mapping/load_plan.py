@@ -1,11 +1,11 @@
 """Host: `plan_load`: assigns a file's tensors to the leaves of the tree, from names and shapes alone.
 
-Every tensor of the file is used exactly once and every row of every leaf is filled exactly once. All mismatches are
-reported together, before any weights are read.
+Every tensor of the file is used exactly once, but for those that change nothing, and every row of every leaf is filled
+exactly once. All mismatches are reported together, before any weights are read.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,11 +27,16 @@ class Assignment:
 
 
 def plan_load(
-    where: str, tensors: Mapping[str, TensorInfo], shapes: Shapes, rules: Sequence[Rule]
+    where: str,
+    tensors: Mapping[str, TensorInfo],
+    shapes: Shapes,
+    rules: Sequence[Rule],
+    may_be_left: Callable[[TensorInfo], bool] = lambda _: False,
 ) -> tuple[Assignment, ...]:
     """Assigns the file's tensors to the leaves `shapes` (path → shape).
 
-    Raises one `CheckpointError` that begins with `where` and lists all mismatches.
+    may_be_left: whether a tensor that has no place in the model changes nothing. Raises one `CheckpointError` that
+    begins with `where` and lists all mismatches.
     """
     problems: list[str] = []
     found: dict[tuple[int, int], str] = {}
@@ -41,13 +46,15 @@ def plan_load(
         if len(matches) > 1:
             raise ValueError(f"{name!r} matches {len(matches)} rules: {[rules[i].pattern for i, _ in matches]}")
         if not matches:
-            problems.append(f"unexpected: {name}")
+            if not may_be_left(info):
+                problems.append(f"unexpected: {name}")
             continue
         rule, layer = rules[matches[0][0]], matches[0][1]
         if rule.path is None:
             continue
         if (leaf := rule.leaf(layer)) not in shapes:
-            problems.append(f"unexpected: {name} (the model has no {leaf})")
+            if not may_be_left(info):
+                problems.append(f"unexpected: {name} (the model has no {leaf})")
             continue
         if matches[0] in found:
             problems.append(f"twice: {name} and {found[matches[0]]} are the same tensor")

@@ -1,16 +1,25 @@
-"""Host: codes of a few bits each, packed into 32-bit words one after the other, the lowest bits first."""
+"""Host: codes of a few bits each, packed into 32-bit words one after the other, the lowest bits first.
+
+Codes whose bits do not divide 32 may lie in two words ("split"), or leave the last bits of each word unused.
+"""
 
 import numpy as np
 
 WORD = 32
 
 
-def unpacked(words: np.ndarray, bits: int, axis: int) -> np.ndarray:
-    """uint8 codes of int32 or uint32 words, 32 / bits times as many along `axis`; a code may lie in two words."""
+def num_words(num_codes: int, bits: int, *, are_split: bool = True) -> int:
+    """That hold so many codes."""
+    return -(-num_codes * bits // WORD) if are_split else -(-num_codes // (WORD // bits))
+
+
+def unpacked(words: np.ndarray, bits: int, axis: int, *, are_split: bool = True) -> np.ndarray:
+    """uint8 codes of int32 or uint32 words: all that have room along `axis`."""
     words = np.ascontiguousarray(np.moveaxis(words, axis, -1)).view(np.uint32)
-    num_codes, mask = words.shape[-1] * WORD // bits, np.uint32(2**bits - 1)
-    if WORD % bits == 0:
-        shifts = np.arange(0, WORD, bits, dtype=np.uint32)
+    per_word, mask = WORD // bits, np.uint32(2**bits - 1)
+    num_codes = words.shape[-1] * WORD // bits if are_split else words.shape[-1] * per_word
+    if WORD % bits == 0 or not are_split:
+        shifts = np.arange(0, per_word * bits, bits, dtype=np.uint32)
         codes = ((words[..., None] >> shifts) & mask).astype(np.uint8)
     else:
         first = np.arange(num_codes, dtype=np.int64) * bits

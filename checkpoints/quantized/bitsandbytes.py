@@ -36,6 +36,7 @@ STORAGE = {"uint8": "U8", "int8": "I8", "float16": "F16", "bfloat16": "BF16", "f
 """Types of safetensors for the values of bnb_4bit_quant_storage."""
 _MAX_STATE_BYTES = 10_000
 _MAX_SIZE = 2**31
+_MAX_OFFSET = float(np.finfo(np.float32).max)
 _MIN_BLOCK = 32  # the least that bitsandbytes writes; of smaller blocks the factors would be as large as the weights
 
 
@@ -99,7 +100,7 @@ class FourBitWeight:
         num_in, block = self.info.shape[1], self.state.block_len
         first, last = start * num_in, stop * num_in
         of_blocks = self._factors(file, first // block, -(-last // block))
-        factors = np.repeat(of_blocks, block)[first % block :][: last - first]
+        factors = of_blocks[np.arange(first, last) // block - first // block]
         codes = self._codes(file, start, stop)
         return whole_tensor(file, self.values)[codes] * factors.reshape(codes.shape)
 
@@ -179,7 +180,8 @@ class QuantState:
             raise Misfit(f"{info.name} has the blocksize {block}; it must be at least {_MIN_BLOCK}")
         nested: Any = state.get("nested_blocksize", 0)
         offset: Any = state.get("nested_offset", 0.0)
-        if type(nested) is not int or not 0 <= nested < _MAX_SIZE or not isinstance(offset, int | float):
+        is_offset = isinstance(offset, int | float) and abs(offset) <= _MAX_OFFSET  # NaN is not
+        if type(nested) is not int or not 0 <= nested < _MAX_SIZE or not is_offset:
             raise Misfit(f"{info.name} has the nested_blocksize {nested!r} and the nested_offset {offset!r}")
         return cls((rows, columns), block, nested, np.float32(offset))
 

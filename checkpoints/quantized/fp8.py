@@ -53,7 +53,9 @@ class Fp8Scheme:
     def spread(self, scale: np.ndarray, start: int, stop: int, num_columns: int) -> np.ndarray:
         """The scales of rows `[start, stop)`, broadcastable to them."""
         by_group = self.by_group(scale, start, stop)
-        return by_group if self.strategy != "block" else np.repeat(by_group, self.block[1], axis=1)[:, :num_columns]
+        if self.strategy != "block":
+            return by_group
+        return np.repeat(by_group, self.group_len(num_columns), axis=1)[:, :num_columns]
 
     def by_group(self, scale: np.ndarray, start: int, stop: int) -> np.ndarray:
         """Those of each row's groups of inputs, [stop - start, groups]."""

@@ -88,7 +88,9 @@ class GptqWeight:
         """See `GroupedWeight`; None where groups have different numbers of inputs."""
         from pallas_kernels.block_forms.int_forms import int_form
 
-        group_len = min(self.group_len, self.info.shape[1])
+        num_in = self.info.shape[1]
+        if num_in % (group_len := min(self.group_len, num_in)):
+            return None
         return form_in_order(
             self, file, int_form(self.scheme.bits, group_len, SCALES[self.scales.dtype], has_zeros=True)
         )

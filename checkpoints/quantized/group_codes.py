@@ -41,7 +41,7 @@ def group_len_of(scales: TensorInfo, num_groups: int, num_in: int, group_sizes: 
         if num_in % num_groups:
             raise Misfit(f"{scales.name} has {num_groups} groups, which do not divide {num_in} inputs; give group_size")
         return num_in // num_groups
-    found = {size if size > 0 else max(num_in, 1) for size in group_sizes}
+    found = {max(min(size, num_in) if size > 0 else num_in, 1) for size in group_sizes}
     fitting = [size for size in found if -(-num_in // size) == num_groups]
     if len(fitting) != 1:
         sizes = " or ".join(map(str, sorted(group_sizes)))

@@ -1,6 +1,5 @@
 """Host: `QuantizedFile`: a safetensors file whose quantized weights read as rows of float32."""
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from checkpoints.quantized.row_codes import RowCodedWeight
 if TYPE_CHECKING:
     from pallas_kernels.block_forms.block_form import BlockForm
 
-_OF_LAYER = re.compile(r"\.[0-9]+\.")
 # Scales and zero points of activations and of the KV cache, which are not quantized here.
 _UNUSED = (
     ".input_scale",
@@ -55,8 +53,7 @@ class QuantizedFile:
         problems: list[str] = []
         for name in [name for name, info in file.tensors.items() if scheme.has_codes(info)]:
             try:
-                weight = scheme.weight(file, name)
-                self._weights[weight.info.name] = weight
+                self._add(scheme.weight(file, name), file)
             except Misfit as misfit:
                 problems.append(str(misfit))
         if problems:
@@ -64,6 +61,13 @@ class QuantizedFile:
         hidden = {name for weight in self._weights.values() for name in weight.tensors}
         plain = {name: info for name, info in file.tensors.items() if name not in hidden and not _is_unused(name)}
         self.tensors = {name: weight.info for name, weight in self._weights.items()} | plain
+
+    def _add(self, weight: QuantizedWeight, file: ColumnFile) -> None:
+        name = weight.info.name
+        if name in self._weights or (name in file.tensors and name not in weight.tensors):
+            others = ", ".join(sorted({*weight.tensors, *self._weights.get(name, weight).tensors}))
+            raise Misfit(f"{name} is there twice; one is stored as {others}")
+        self._weights[name] = weight
 
     def row_scheme_of(self, name: str) -> str | None:
         """Of a tensor that is a quantized weight with a scale for each row, the name of its scheme."""
@@ -76,10 +80,10 @@ class QuantizedFile:
         assert isinstance(weight, RowCodedWeight)
         return weight.row_codes(self._file, start, stop)
 
-    @property
-    def num_outliers(self) -> int:
-        """Columns of each matrix that are not coded. Raises `CheckpointError` where they are not as many in all."""
-        found = {weight.num_outliers if isinstance(weight, OutlierWeight) else 0 for weight in self._weights.values()}
+    def num_outliers(self, names: frozenset[str]) -> int:
+        """Columns of each of these weights that are not coded. Raises `CheckpointError` where they are not as many."""
+        weights = [self._weights[name] for name in names]
+        found = {weight.num_outliers if isinstance(weight, OutlierWeight) else 0 for weight in weights}
         if len(found) > 1:
             raise CheckpointError(f"its matrices have different numbers of outliers: {sorted(found)}")
         return max(found, default=0)
@@ -118,12 +122,10 @@ class QuantizedFile:
             self._orders[name] = weight.order(self._file) if isinstance(weight, OrderedWeight) else None
         return self._orders[name]
 
-    @property
-    def row_scheme(self) -> str | None:
-        """The name of the scheme (of `qtensor.ALL_SCHEMES`) in which all matrices of the layers are stored, if any."""
-        names = {name for name, info in self.tensors.items() if len(info.shape) == 2 and _OF_LAYER.search(name)}
+    def row_scheme(self, names: frozenset[str]) -> str | None:
+        """The name of the scheme (of `qtensor.ALL_SCHEMES`) in which all these tensors are stored, if any."""
         schemes = set(map(self.row_scheme_of, names))
-        if names != self._weights.keys() or not schemes or None in schemes:
+        if not schemes or None in schemes:
             return None
         if schemes == {"int8", "w8a8"}:  # alike but for the activations
             return "int8"

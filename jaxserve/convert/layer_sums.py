@@ -13,6 +13,7 @@ from checkpoints.mapping.parts import Part
 from jaxserve.convert.folded_leaves import layer_number
 from jaxserve.engine.pure_model import PureModel
 from jaxserve.functional.layer_inputs import Keep, Kept, layer_inputs
+from pallas_kernels.matmul.cpu_products import cpu_rule
 
 
 class InputSums(Protocol):
@@ -37,9 +38,8 @@ class LayerSums:
         self._layers = _layers(load, texts, keep)
         self._number, self._kept = -1, Kept()
         # Another device adds in another order, and what is chosen by the sums may differ.
-        self.digest = (
-            f"{hashlib.sha256(texts.tobytes()).hexdigest()[:12]}, {jax.default_backend()}, jax {jax.__version__}"
-        )
+        device = cpu_rule().name if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
+        self.digest = f"{hashlib.sha256(texts.tobytes()).hexdigest()[:12]}, {device}, jax {jax.__version__}"
 
     def of(self, part: Part, name: str) -> np.ndarray:
         """Of a leaf of a layer's part, [in, in] or [in]. Raises ValueError for a layer before the last one."""

@@ -12,9 +12,16 @@ AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 NF4 = np.linspace(-1, 1, 16).astype(np.float32)
 
 
-def packed(codes, bits, axis):
-    """Words of codes, one bit after the other by plain arithmetic of Python's integers."""
+def packed(codes, bits, axis, *, are_split=True):
+    """Words of codes, one bit after the other by plain arithmetic of Python's integers. are_split: a code may lie in
+    two words."""
     rows = np.moveaxis(codes, axis, -1)
+    if not are_split:
+        per_word = 32 // bits
+        rows = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, -rows.shape[-1] % per_word)])
+        rows = rows.reshape(*rows.shape[:-1], -1, per_word)
+        words = sum(rows[..., i].astype(np.uint32) << np.uint32(bits * i) for i in range(per_word))
+        return np.moveaxis(words, -1, axis).view(np.int32)
     words = np.zeros((*rows.shape[:-1], rows.shape[-1] * bits // 32), np.uint32)
     for place in np.ndindex(*rows.shape[:-1]):
         number = sum(int(code) << (bits * i) for i, code in enumerate(rows[place]))
@@ -69,20 +76,22 @@ def compressed(weights, tensors, expected):
     return {"quant_method": "compressed-tensors", "config_groups": groups}, tensors, expected
 
 
-def compressed_ints(bits, *, is_packed, is_symmetric, num_groups, group=None, shape=SHAPE, group_len=None):
+def compressed_ints(
+    bits, *, is_packed, is_symmetric, num_groups, group=None, shape=SHAPE, group_len=None, are_split=True
+):
     codes, zeros, scales = random_parts(bits, shape, num_groups=num_groups)
     half = 2 ** (bits - 1)
     if is_symmetric:
         zeros = np.full_like(zeros, half)
     tensors = {"a.weight_scale": scales}
     if is_packed:
-        tensors["a.weight_packed"] = packed(codes, bits, axis=1)
+        tensors["a.weight_packed"] = packed(codes, bits, axis=1, are_split=are_split)
         tensors["a.weight_shape"] = np.array(shape)
     else:
         tensors["a.weight"] = (codes.astype(np.int16) - half).astype(np.int8)
     if not is_symmetric:
         shifted = (zeros.astype(np.int16) - half).astype(np.int8)
-        tensors["a.weight_zero_point"] = packed(zeros, bits, axis=0) if is_packed else shifted
+        tensors["a.weight_zero_point"] = packed(zeros, bits, axis=0, are_split=are_split) if is_packed else shifted
     if group is not None:
         tensors["a.weight_g_idx"] = group.astype(np.int32)
     group_len = group_len or shape[1] // num_groups

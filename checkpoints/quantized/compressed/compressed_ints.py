@@ -5,6 +5,8 @@
 
     w[o, i] = weight_scale[o, g] · (code[o, i] - zero[o, g])
 
+Codes of 3, 5, 6 and 7 bits may lie in two words; releases of that library before 0.18 put only whole codes in a word.
+
 Scales are [out, groups], or one for all. Zero points are signed, too: int8 like the scales, or with packed codes int32
 [out · bits / 32, groups], packed along the outputs. weight_g_idx int32 [in] is the group of each input; without it, or
 where it is -1, inputs are grouped in order. Codes with coded activations may have outliers (`outlier_weight.py`).
@@ -17,7 +19,7 @@ import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
-from checkpoints.quantized.bit_fields import WORD, unpacked
+from checkpoints.quantized.bit_fields import WORD, num_words, unpacked
 from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, group_len_of, in_order, order_of
 from checkpoints.quantized.outlier_weight import with_outliers
 from checkpoints.quantized.quantized_weight import (
@@ -60,8 +62,9 @@ class IntScheme:
             raise Misfit(f"{name} has the shape {list(codes.shape)}; it must have two axes")
         num_out, num_in = codes.shape
         declared = file.tensors.get(f"{module}.weight_shape")
+        are_split = True
         if is_packed:
-            num_in = self._num_inputs(file, codes, declared)
+            num_in, are_split = self._row_codes(file, codes, declared)
         scales = part(file.tensors, f"{module}.weight_scale", FLOATS, _scale_shapes(file, module, num_out), name)
         num_groups = scales.shape[1] if len(scales.shape) == 2 else 1
         groups = file.tensors.get(f"{module}.weight_g_idx")
@@ -70,24 +73,27 @@ class IntScheme:
         group_len = group_len_of(scales, num_groups, num_in, self.group_sizes)
         zeros = file.tensors.get(f"{module}.weight_zero_point")
         if zeros is not None and zeros.dtype == "I32":
-            check_part(zeros, ["I32"], [(-(-num_out * self.bits // WORD), num_groups)], name)
+            check_part(zeros, ["I32"], [(num_words(num_out, self.bits, are_split=are_split), num_groups)], name)
         elif zeros is not None:
             check_part(zeros, ["I8"], [scales.shape], name)
         parts = codes, scales, zeros, groups, declared
         info = weight_info(f"{module}.weight", (num_out, num_in), f"INT-{self.bits}", parts)
-        weight = IntWeight(info, names_of(*parts), codes, scales, zeros, groups, group_len, self)
+        weight = IntWeight(info, names_of(*parts), codes, scales, zeros, groups, group_len, are_split, self)
         return with_outliers(weight, file)
 
-    def _num_inputs(self, file: ColumnFile, codes: TensorInfo, declared: TensorInfo | None) -> int:
-        """Of packed rows, whose last word may have codes of none. declared: `weight_shape`, which says how many."""
-        num_out, num_words = codes.shape
+    def _row_codes(self, file: ColumnFile, codes: TensorInfo, declared: TensorInfo | None) -> tuple[int, bool]:
+        """How many inputs packed rows have, whose last word may have codes of none, and whether their codes are split.
+        declared: `weight_shape`, which says how many."""
         if declared is None:
-            return num_words * WORD // self.bits
+            return codes.shape[1] * WORD // self.bits, True
         check_part(declared, ["I64", "I32"], [(2,)], codes.name)
-        shape = tuple(whole_tensor(file, declared).tolist())
-        if shape[0] != num_out or -(-shape[1] * self.bits // WORD) != num_words:
-            raise Misfit(f"{codes.name} of shape {list(codes.shape)} has no codes of {self.bits} bits of {list(shape)}")
-        return shape[1]
+        num_out, num_in = whole_tensor(file, declared).tolist()
+        for are_split in True, False:
+            if codes.shape == (num_out, num_words(num_in, self.bits, are_split=are_split)):
+                return num_in, are_split
+        raise Misfit(
+            f"{codes.name} of shape {list(codes.shape)} has no codes of {self.bits} bits of {[num_out, num_in]}"
+        )
 
 
 def _scale_shapes(file: ColumnFile, module: str, num_out: int) -> list[tuple[int, ...]]:
@@ -99,7 +105,7 @@ def _scale_shapes(file: ColumnFile, module: str, num_out: int) -> list[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class IntWeight:
-    """A `QuantizedWeight`. group_len: inputs of a group."""
+    """A `QuantizedWeight`. group_len: inputs of a group. are_split: see `bit_fields`."""
 
     info: TensorInfo
     tensors: tuple[str, ...]
@@ -108,6 +114,7 @@ class IntWeight:
     zeros: TensorInfo | None
     groups: TensorInfo | None
     group_len: int
+    are_split: bool
     scheme: IntScheme
 
     @property
@@ -142,7 +149,9 @@ class IntWeight:
         """See `GroupedWeight`; None where groups have different numbers of inputs."""
         from pallas_kernels.block_forms.int_forms import int_form
 
-        group_len, scales = min(self.group_len, self.info.shape[1]), SCALES[self.scales.dtype]
+        num_in, scales = self.info.shape[1], SCALES[self.scales.dtype]
+        if num_in % (group_len := min(self.group_len, num_in)):
+            return None
         form = int_form(self.scheme.bits, group_len, scales, has_zeros=self.zeros is not None)
         return form_in_order(self, file, form)
 
@@ -178,7 +187,9 @@ class IntWeight:
         return self._unpacked(words, axis=1)[:, : self.info.shape[1]]
 
     def _unpacked(self, words: np.ndarray, axis: int) -> np.ndarray:
-        return unpacked(words, self.scheme.bits, axis).astype(np.int16) - 2 ** (self.scheme.bits - 1)
+        return unpacked(words, self.scheme.bits, axis, are_split=self.are_split).astype(np.int16) - 2 ** (
+            self.scheme.bits - 1
+        )
 
     def _group_of(self, file: ColumnFile, num_groups: int) -> np.ndarray | None:
         """Of each input; None: there is one group."""

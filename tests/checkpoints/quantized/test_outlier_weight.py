@@ -36,7 +36,7 @@ def test_rows_have_the_columns_as_they_were(outliers, tmp_path):
         assert checkpoint.tensors.keys() == {"a.weight", "norm.weight"}
         assert checkpoint.tensors["a.weight"].nbytes == sum(tensor.nbytes for tensor in stored.values())
         assert checkpoint.file.row_scheme_of("a.weight") == "w8a8"
-        assert checkpoint.file.num_outliers == COUNT
+        assert checkpoint.file.num_outliers(frozenset({"a.weight"})) == COUNT
         for start, stop in ((0, NUM_OUT), (3, 10)):
             found = checkpoint.file.read_rows("a.weight", start, stop)
             np.testing.assert_array_equal(found, expected[start:stop])
@@ -80,4 +80,4 @@ def test_matrices_with_different_numbers_of_outliers_are_refused(tmp_path):
     other = {name: tensor for name, tensor in tensors(name="b")[0].items() if "outlier" not in name}
     refused = pytest.raises(CheckpointError, match=r"different numbers of outliers: \[0, 4\]")
     with open_folder(tmp_path, FORM.config(), tensors(3)[0] | other) as checkpoint, refused:
-        _ = checkpoint.file.num_outliers
+        checkpoint.file.num_outliers(frozenset({"a.weight", "b.weight"}))

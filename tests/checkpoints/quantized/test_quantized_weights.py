@@ -51,6 +51,13 @@ CASES = {
     "packed integers, a last group of fewer inputs": compressed_ints(
         4, is_packed=True, is_symmetric=False, num_groups=2, shape=(32, 192), group_len=128
     ),
+    **{
+        f"packed integers of {bits} bits, {'in two words' if are_split else 'whole in a word'}": compressed_ints(
+            bits, is_packed=True, is_symmetric=False, num_groups=NUM_GROUPS, are_split=are_split
+        )
+        for bits in (3, 5, 6, 7)
+        for are_split in (True, False)
+    },
     "integers": compressed_ints(8, is_packed=False, is_symmetric=True, num_groups=1),
     "integers, zero points": compressed_ints(8, is_packed=False, is_symmetric=False, num_groups=1),
     "integers in groups": compressed_ints(4, is_packed=False, is_symmetric=True, num_groups=NUM_GROUPS),

@@ -102,6 +102,17 @@ def test_a_finished_conversion_is_not_done_again(tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
+def test_an_array_that_the_model_lacks_is_refused_before_it_is_read(tmp_path):
+    """A size that no memory has."""
+    parts = convert(checkpoint("llama2"), tmp_path / "parts", "--format", "orbax")
+    index = parts / "orbax" / "index.json"
+    table = json.loads(index.read_text())
+    table["parts"]["outside"]["junk"] = {"shape": [2**47, 8], "dtype": "float32"}
+    index.write_text(json.dumps(table))
+    with pytest.raises(CheckpointError, match="the model has no outside/junk"):
+        convert(parts, tmp_path / "again")
+
+
 @pytest.mark.parametrize("form", ["safetensors", "orbax"])
 def test_what_was_damaged_since_is_written_again(form, tmp_path):
     options = options_of(form)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from checkpoints.formats.orbax_folder import OrbaxFile
-from checkpoints.formats.tensor_file import TensorFile
 from checkpoints.mapping.never_packed import CUT, ORDER_DIVIDED, NeverPacked
+from checkpoints.open_checkpoint import Checkpoint
 from checkpoints.quantized.forms.form_names import CODED_NAMES
 from checkpoints.quantized.quantized_file import QuantizedFile
 from jaxserve.core.errors import ConfigError
@@ -18,11 +18,12 @@ from jaxserve.engine.build.model_source import ModelSource, choose_dtype
 from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, form_on, kept_on
 from jaxserve.engine.build.packing.coded_source import coded_while_loading
 from jaxserve.engine.build.packing.fp8_products import fp8_packing
+from jaxserve.engine.build.packing.layer_matrices import layer_matrices
 from jaxserve.engine.build.packing.orbax_forms import saved_rows, saved_scheme
 from jaxserve.engine.build.packing.stored_blocks import StoredBlocks, stored_blocks
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
-from pallas_kernels.qtensor import FP8, SCHEMES, Scheme
+from pallas_kernels.qtensor import ALL_SCHEMES, FP8, SCHEMES, Scheme
 
 FASTER = "faster than packed on CPUs"
 UNREPEATED = "differ from layer to layer in no repeating order, so that a GPU's host would choose among them"
@@ -41,11 +42,10 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
         return coded_while_loading(config, source, device)
     checkpoint = source.checkpoint
     if asked in SCHEMES:
-        file = None if checkpoint is None else checkpoint.file
-        return replace(source, packing=_coded_rows(asked, file, source.model))
+        return replace(source, packing=_coded_rows(asked, checkpoint, source.model))
     if asked == "dense" or checkpoint is None:
         return _without(config, source)
-    num_devices, rows = config.tensor_parallel_size, _stored_rows(checkpoint.file, source.model)
+    num_devices, rows = config.tensor_parallel_size, _stored_rows(checkpoint, source.model)
     if rows is not None and rows.layers != FP8:
         return replace(source, packing=rows)
     dtype = choose_dtype(config.dtype, source.model.dtype)
@@ -65,29 +65,33 @@ def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind |
     return chosen
 
 
-def _coded_rows(name: str, file: TensorFile | None, model: ModelConfig) -> Packing:
+def _coded_rows(name: str, checkpoint: Checkpoint | None, model: ModelConfig) -> Packing:
     """That of all matrices in a scheme. Raises ConfigError for an Orbax folder that was saved from another one."""
-    if isinstance(file, OrbaxFile):
-        return saved_scheme(name, file, model)
-    return Packing(layers=_of_rows(name, file), ends=SCHEMES[name])
+    if checkpoint is not None and isinstance(checkpoint.file, OrbaxFile):
+        return saved_scheme(name, checkpoint.file, model)
+    scheme, stored = SCHEMES[name], None if checkpoint is None else _stored_scheme(checkpoint, model)
+    is_stored = stored is not None and scheme.with_outliers(stored.num_outliers) == stored
+    return Packing(layers=stored if is_stored else scheme, ends=scheme)
 
 
-def _stored_rows(file: TensorFile, model: ModelConfig) -> Packing | None:
+def _stored_rows(checkpoint: Checkpoint, model: ModelConfig) -> Packing | None:
     """That of a file with rows of codes."""
-    if isinstance(file, OrbaxFile):
-        return saved_rows(file, model)
-    scheme = file.row_scheme if isinstance(file, QuantizedFile) else None
-    if scheme is None:
+    if isinstance(checkpoint.file, OrbaxFile):
+        return saved_rows(checkpoint.file, model)
+    scheme = _stored_scheme(checkpoint, model)
+    return None if scheme is None else Packing(layers=scheme)
+
+
+def _stored_scheme(checkpoint: Checkpoint, model: ModelConfig) -> Scheme | None:
+    """Of the layers, with the outliers that the file has for it."""
+    if not isinstance(checkpoint.file, QuantizedFile):
         return None
-    return Packing(layers=FP8 if scheme == FP8.name else _of_rows(scheme, file))
-
-
-def _of_rows(name: str, file: TensorFile | None) -> Scheme:
-    """A scheme of the layers, with the outliers that a file has for it."""
-    scheme = SCHEMES[name]
-    if not scheme.has_coded_inputs or not isinstance(file, QuantizedFile) or file.row_scheme != name:
-        return scheme
-    return scheme.with_outliers(file.num_outliers)
+    names = layer_matrices(checkpoint, model)
+    name = checkpoint.file.row_scheme(names)
+    if name is None:
+        return None
+    has_outliers = name in SCHEMES and SCHEMES[name].has_coded_inputs
+    return ALL_SCHEMES[name].with_outliers(checkpoint.file.num_outliers(names) if has_outliers else 0)
 
 
 def _with_blocks(

@@ -22,12 +22,12 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
 from jaxserve.engine.build.packing.block_products import DeviceKind, NothingKept, form_on, kept_on
 from jaxserve.engine.build.packing.fp8_products import fp8_packing
+from jaxserve.engine.build.packing.layer_matrices import layer_matrices
 from jaxserve.engine.build.packing.orbax_forms import not_coded
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import decoded_spec
 from jaxserve.models.params import declare
-from jaxserve.runner.load_weights import TENSOR_NAMES, dims
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.qtensor import FP8
@@ -62,17 +62,14 @@ def coded_while_loading(config: EngineConfig, source: ModelSource, device: Devic
 
 def _names(config: EngineConfig, model: ModelConfig, checkpoint: Checkpoint) -> frozenset[str]:
     """The tensors that have codes. Raises ConfigError for one of a shape that has none."""
-    rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
-    names = set[str]()
-    for name, info in checkpoint.tensors.items():
-        if len(info.shape) != 2 or not any(rule.is_stacked and rule.match(name) is not None for rule in rules):
-            continue
+    names = layer_matrices(checkpoint, model)
+    for name in sorted(names):
+        num_out, num_in = checkpoint.tensors[name].shape
         try:
-            FORMS[config.quantization].parts((info.shape[0], info.shape[1]))
+            FORMS[config.quantization].parts((num_out, num_in))
         except Misfit as misfit:
             raise _fault(config, f"{name} has no such codes: {misfit}") from misfit
-        names.add(name)
-    return frozenset(names)
+    return names
 
 
 def _kept(config: EngineConfig, model: ModelConfig, form: BlockForm, device: DeviceKind | jax.Device) -> Packing:
