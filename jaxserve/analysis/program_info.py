@@ -57,14 +57,15 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
     for name, array in {"pool": state.kv.pool, **state.kv.extra}.items():
         if copies := pool_copies(hlo, array, memory.temp_size_in_bytes):
             problems.append(f"it makes {len(copies)} arrays of the {name}'s shape, the first by {copies[0]}")
+    num_tokens = program.num_heads
     if program.bucket and program.bucket.only_decodes:
-        params, _, _ = program.args
-        if copies := weight_copies(hlo, params, program.bucket.num_tokens, platform):
-            problems.append(f"it copies {len(copies)} weights before it multiplies, the first by {copies[0]}")
+        num_tokens = program.bucket.num_tokens
         has_draft_model = program.bucket.is_verify and state.draft_lens is not None
         most = most_loops(program.bucket, has_draft_model=has_draft_model)
         if platform == "gpu" and len(loops := data_loops(hlo)) > most:
             problems.append(f"it has {len(loops)} loops that end by data and wait for the host: {', '.join(loops)}")
+    if num_tokens and (copies := weight_copies(hlo, program.args[0], num_tokens, platform)):
+        problems.append(f"it copies {len(copies)} weights before it multiplies, the first by {copies[0]}")
     if platform == "cpu":  # its compiler reports none
         code_bytes = BYTES_PER_INSTRUCTION * len(hlo.instructions)
     else:

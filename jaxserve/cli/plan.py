@@ -17,7 +17,7 @@ FLAGS = """revision hf_token cache_dir dtype quantization tensor_parallel_size m
 
 
 def run(argv: list[str]) -> int:
-    """Exit code 1 where a program does not update the pool in place, or the engine does not fit."""
+    """Exit code 1 where a program has problems (`ProgramInfo`), or the engine does not fit."""
     args = _parser().parse_args(argv)
     options = engine_options(args)
     config = EngineConfig.create(args.model, **options)
@@ -59,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="jaxserve plan",
         description="Compile an engine for a target, whose devices may be absent, and report its memory and the lower "
         "bounds of its step times: jaxserve plan llama-3-8b --topology v6e:2x2. No weights are read. A program takes "
-        "up to a minute to compile: --buckets selects a few. Exit code 1 where a program copies the pool or weights or "
-        "the engine does not fit.",
+        "up to a minute to compile: --buckets selects a few. Exit code 1 where a program copies the pool, one that "
+        "decodes copies weights, or the engine does not fit.",
     )
     parser.add_argument("model", help=MODEL_OR_SHAPE_HELP)
     target = parser.add_mutually_exclusive_group()

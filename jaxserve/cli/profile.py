@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from jaxserve.cli.args.arg_types import MODEL_HELP, count, out_file
+from jaxserve.cli.args.arg_types import MODEL_HELP, count, out_file, whole_number
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import EngineConfig
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--input-len", type=count, default=128, help="tokens of each random prompt (default: 128)")
     parser.add_argument("--temperature", type=float, default=0.0, help="of sampling (default: 0, which is greedy)")
     parser.add_argument("--top-p", type=float, default=1.0, help="top-p of sampling (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of prompts and sampling (default: 0)")
+    parser.add_argument("--seed", type=whole_number, default=0, help="seed of prompts and sampling (default: 0)")
     parser.add_argument("--out", type=_folder, default=Path("profile"), help="folder of the trace (default: profile)")
     parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--quiet", action="store_true", help="print the tables only, no progress")

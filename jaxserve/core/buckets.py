@@ -169,7 +169,7 @@ def with_verify(buckets: Buckets, max_drafts: int) -> Buckets:
 
     def of_width(drafts: int) -> list[Bucket]:
         most = min(largest.num_rows, max(1, MAX_HEADS // (1 + drafts)))
-        rows = sorted({least, *(n for n in ladder(1, most, 2) if n > least)})
+        rows = sorted({min(least, most), *(n for n in ladder(1, most, 2) if n > least)})
         return [Bucket(n * (1 + drafts), n, largest.num_columns, drafts) for n in rows]
 
     half = max_drafts // 2

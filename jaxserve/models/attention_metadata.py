@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, make_meta
@@ -42,6 +43,14 @@ def kind_meta(
     write_slots = jax.vmap(write_slots_of)(tables, first_pages)
     meta = meta_of(tables[0], first_pages[0])
     return replace(meta, tables=tables, first_pages=first_pages, write_slots=write_slots)
+
+
+def without_drops(
+    first_pages: Int[Array, "G S"], kv_lens: Int[Array, "S"], page_size: int
+) -> tuple[Int[Array, "G S"], Int[Array, "S"]]:
+    """The same by indices of KV, of layers without a window: positions less the tokens that a row has dropped
+    (`kv_policy`), which its first page counts."""
+    return jnp.zeros_like(first_pages), kv_lens - first_pages[0] * page_size
 
 
 def of_group(meta: AttentionMeta, group: Int[Array, ""] | int) -> AttentionMeta:

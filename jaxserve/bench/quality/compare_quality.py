@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
-from jaxserve.bench.quality.decode_speed import decode_rate
+from jaxserve.bench.quality.decode_speed import NUM_TEXTS, decode_rate
 from jaxserve.bench.quality.distances import distances
 from jaxserve.core.errors import RequestError
 from jaxserve.core.hardware.mesh import device_bytes
@@ -30,7 +30,7 @@ class Quality:
     """packed, decoded: the forms of weights that are kept, and those that are decoded. num_bytes: of the weights.
     perplexity: exp of the mean negative log-likelihood of the tokens. divergence: mean of KL(first model ‖ this one)
     over the positions, in nats. agreement: share of positions with the first model's likeliest token. tokens_per_s: of
-    whole pieces, computed at once. decoded_per_s: tokens that follow the first halves of eight pieces.
+    whole pieces, computed at once. decoded_per_s: tokens that follow the first halves of `num_decoded` pieces at once.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Quality:
     agreement: float
     tokens_per_s: float
     decoded_per_s: float
+    num_decoded: int
 
 
 Load = Callable[[], PureModel]
@@ -86,8 +87,10 @@ def _compare(
     perplexity, rate = math.exp(min(loss, 700.0)), pieces.size / elapsed_s
     packing, num_bytes = model.settings.packing, device_bytes(model.params)
     on_progress(f"{name}: decoding")
-    speeds = rate, decode_rate(model, pieces)
-    return Quality(name, packing.name, packing.decoded, num_bytes, perplexity, divergence, agreement, *speeds)
+    forms = packing.name, packing.decoded
+    distance = perplexity, divergence, agreement
+    num_decoded = min(NUM_TEXTS, len(pieces))
+    return Quality(name, *forms, num_bytes, *distance, rate, decode_rate(model, pieces), num_decoded)
 
 
 def _logits(model: PureModel, tokens: Int32[np.ndarray, "T"]) -> jax.Array:

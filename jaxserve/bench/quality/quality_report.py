@@ -24,7 +24,7 @@ def _rows(results: "Sequence[Quality]") -> Iterator[tuple[str, list[str]]]:
     yield "divergence from the first, nats", [f"{result.divergence:.5f}" for result in results]
     yield "same likeliest token", [f"{result.agreement:.2%}" for result in results]
     yield "tokens/s of the text", [f"{result.tokens_per_s:,.0f}" for result in results]
-    yield "tokens/s of 8 texts, decoding", [f"{result.decoded_per_s:,.0f}" for result in results]
+    yield f"tokens/s of {first.num_decoded} texts, decoding", [f"{result.decoded_per_s:,.0f}" for result in results]
 
 
 def quality_table(title: str, results: "Sequence[Quality]") -> "Table":

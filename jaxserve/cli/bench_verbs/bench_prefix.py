@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.cli.args.arg_types import count, existing_file, out_file, whole_number
+from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import PREFIX_EVICTIONS
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     report_progress = progress_printer(args.quiet)
     for share in sorted(args.capacity):
         capacity = max(1, round(share * prefix.num_units(rows)))
+        if (shortest := min(map(len, rows))) > capacity:
+            raise ConfigError(f"a cache of {capacity} units holds no request, of {shortest} or more", "capacity")
         report_progress(f"capacity {capacity:,} units")
         best = prefix.farthest(rows, capacity)
         for policy in args.policy:
@@ -74,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         "num_units": sum(map(len, rows)),
         "num_different_units": prefix.num_units(rows),
         "num_hit_unlimited": num_hit_unlimited,
+        "num_skipped": {str(replay["capacity"]): _num_longer(rows, replay["capacity"]) for replay in replays},
         "replays": replays,
     }
     print_report([_table(record)], _notes(record, rows))
@@ -112,7 +116,16 @@ def _notes(record: dict[str, Any], rows: "UnitSequences") -> list[str]:
         f"unlimited: {record['num_hit_unlimited'] * unit:,} tokens, the hits of a cache that evicts nothing. farthest: "
         "an oracle that evicts what is used again last.",
         "host: median time to match, take and insert a request.",
+        *(
+            f"{num:,} requests are longer than a cache of {capacity} units and compute all of their tokens."
+            for capacity, num in record["num_skipped"].items()
+            if num
+        ),
     ]
+
+
+def _num_longer(rows: "UnitSequences", capacity: int) -> int:
+    return sum(len(row) > capacity for row in rows)
 
 
 def _share(text: str) -> float:

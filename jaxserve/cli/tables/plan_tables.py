@@ -95,7 +95,7 @@ def _lower_bounds(plan: CapacityReport) -> Table:
         f"Lower bounds of a step (of a round), sequences of {plan.context:,} tokens where they fit: weights and KV "
         "read once, peak arithmetic"
     )
-    columns = ("tokens each", "bytes", "operations", "memory", "arithmetic", "tokens/s")
+    columns = ("tokens each", "bytes", "operations of bfloat16", "memory", "arithmetic", "tokens/s")
     table = plain_table(title, "on each device", *columns)
     for step in plan.steps:
         amounts = (byte_text(step.floor.num_bytes), f"{step.floor.num_operations / 1e9:,.1f} G")

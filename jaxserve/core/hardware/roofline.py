@@ -22,7 +22,8 @@ class LayerCosts:
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
-    """Cost of a model on one device. An addition and a multiplication are two operations."""
+    """Cost of a model on one device. An addition and a multiplication are two operations, of codes of 8
+    bits one: they are counted as so many of bfloat16 as take their time."""
 
     weight_bytes: int
     """Read in each step."""

@@ -40,8 +40,9 @@ class SpeculativeConfig:
     "rejection": with a probability that leaves the law of texts as it is, which accepts more drafts of a model at
     temperatures above 0; "typical": if the model gives it more than typical_threshold, or more than typical_alpha times
     exp(-entropy), which changes the law of texts. At temperature 0 all are the same.
-    synthetic_acceptance: for benches: every row drafts in every pass, and each draft is accepted with this probability
-    if those before it are, so the text is not the model's. None: drafts are accepted if the model confirms them.
+    synthetic_acceptance: for benches: in passes that draft each row has all drafts, and each is accepted with this
+    probability if those before it are, so the text is not the model's. None: drafts are accepted if the model confirms
+    them.
     """
 
     method: str

@@ -100,6 +100,7 @@ def _spec_of(
     proposer = None if make is None else make(settings, draft)
     if proposer is not None:
         settings = replace(settings, extra=proposer.extra_arrays)
+        _check_streaming(config, has_own_kv=bool(settings.extra))
     layers_of_draft = draft.model if isinstance(draft, EagleConfig) else draft
     if isinstance(layers_of_draft, ModelConfig):
         check_backend(replace(settings, config=layers_of_draft, extra=()))
@@ -151,3 +152,14 @@ def _spec_of(
     )
     rounds = config.max_decode_rounds or default_rounds(platform)
     return EngineSpec(sizes, with_rounds(buckets, rounds), programs, memory, draft)
+
+
+def _check_streaming(config: EngineConfig, *, has_own_kv: bool) -> None:
+    """Raises ConfigError where positions are dropped of which drafts have KV of their own, too."""
+    if config.streaming is not None and config.speculation is not None and has_own_kv:
+        raise ConfigError(
+            f"kv_policy drops KV of the model, but not that which drafts of {config.speculation.method!r} "
+            "(speculative_config) have of their own: leave one of the two out, or draft with ngram, suffix, medusa or "
+            "layer_skip",
+            "kv_policy",
+        )

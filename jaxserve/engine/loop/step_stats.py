@@ -164,9 +164,9 @@ class StepLog:
 
 def _sizes(record: StepRecord) -> tuple[int, int, int, int]:
     """What was computed, and what with padding: rows of the head, tokens."""
-    num_rows = record.num_tokens if record.bucket.is_decode else record.num_rows
     bucket, num_rounds = record.bucket, record.num_rounds
-    return num_rows, record.num_tokens, bucket.num_rows * num_rounds, bucket.num_tokens * num_rounds
+    num_rows = record.num_tokens if bucket.only_decodes else record.num_rows
+    return num_rows, record.num_tokens, bucket.num_heads * num_rounds, bucket.num_tokens * num_rounds
 
 
 def _total(moments: dict[str, np.ndarray], start: str, end: str) -> float:

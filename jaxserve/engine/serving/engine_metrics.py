@@ -21,21 +21,21 @@ COUNTS = scale(1, 2_000_000)
 
 
 class StepSummary(NamedTuple):
-    """What a step computed in each of its rounds: a token for each decode row, tokens of longer chunks of prompts, and
-    padding up to the compiled shape. ms: for how long the step occupied the device, as the host sees it."""
+    """What a step computed in each of its rounds: tokens of rows that decode, their drafts among them, tokens of longer
+    chunks of prompts, and padding up to the compiled shape. ms: for how long the step occupied the device, as the host
+    sees it."""
 
-    decode_rows: int
+    decode_tokens: int
     prompt_tokens: int
     padding: int
     ms: float
 
     @classmethod
     def of(cls, record: StepRecord) -> "StepSummary":
-        decode_rows, bucket = record.num_decodes, record.bucket
-        prompt_tokens = 0 if bucket.only_decodes else record.num_tokens - decode_rows
-        return cls(
-            decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, record.moments.device_s * 1000
-        )
+        num_tokens = record.num_tokens // record.num_rounds
+        decode_tokens = num_tokens if record.bucket.only_decodes else record.num_decodes
+        prompt_tokens, padding = num_tokens - decode_tokens, record.bucket.num_tokens - num_tokens
+        return cls(decode_tokens, prompt_tokens, padding, record.moments.device_s * 1000)
 
 
 class DraftMetrics:

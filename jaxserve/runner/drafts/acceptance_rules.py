@@ -79,7 +79,9 @@ class RejectionSampling(AcceptanceRule):
             )
             of_draft = draft[:, None]
             p_draft, q_draft = (jnp.take_along_axis(law, of_draft, axis=1)[:, 0] for law in (p, q))
-            other = draw_index(jnp.maximum(p - q, 0.0), other_chance)
+            # Nothing is left of p where q is it but for rounding, or where q is no law: a draft model may overflow.
+            rest = jnp.maximum(p - q, 0.0)
+            other = jnp.where(rest.sum(axis=1) > 0, draw_index(rest, other_chance), drawn)
             return jnp.where(is_followed, jnp.where(chance * q_draft < p_draft, draft, other), drawn)
 
         rows = logits, sampling, positions, laws, following.reshape(-1), is_followed.reshape(-1), drawn

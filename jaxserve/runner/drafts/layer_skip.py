@@ -18,7 +18,8 @@ from jaxtyping import Array, Int32
 
 from jaxserve.core.options.option_mappings import option_error
 from jaxserve.core.options.speculative_config import PARAM
-from jaxserve.models.attention_metadata import kind_meta
+from jaxserve.models.attention_metadata import kind_meta, without_drops
+from jaxserve.models.config.layer_kind import LayerKind
 from jaxserve.models.config.model_config import Layer
 from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
@@ -79,18 +80,21 @@ class LayerSkip(Proposer):
         return state, Drafts(tokens, num, laws=laws)
 
     def _metas(self, rows: DraftRows, positions: Int32[Array, "S"]) -> tuple[AttentionMeta, ...]:
-        """Of one token of each row, for each kind of layers."""
+        """Of one token of each row, for each kind of layers. Rows that drop pages do not draft, but are computed."""
 
-        def meta_of(tables: jax.Array, first_pages: jax.Array) -> AttentionMeta:
+        def meta_of(kind: LayerKind, tables: jax.Array, first_pages: jax.Array) -> AttentionMeta:
+            kv_lens = positions + 1
+            if kind.attention.window is None:
+                first_pages, kv_lens = without_drops(first_pages, kv_lens, self.model.page_size)
             return kind_meta(
                 tables,
                 first_pages,
                 cu_q_lens=jnp.arange(len(positions) + 1, dtype=jnp.int32),
-                kv_lens=positions + 1,
+                kv_lens=kv_lens,
                 num_seqs=rows.num_seqs,
                 num_decodes=rows.num_seqs,
                 num_tokens=len(positions),
                 page_size=self.model.page_size,
             )
 
-        return tuple(map(meta_of, rows.tables, rows.first_pages))
+        return tuple(map(meta_of, self.model.config.kinds, rows.tables, rows.first_pages))

@@ -15,7 +15,7 @@ from jaxserve.runner.programs.compiler_options import compiler_options
 class Program:
     """A function and the shapes of its arguments; the argument at index `state` is donated and returned first.
 
-    bucket: of a step; None of other programs.
+    bucket: of a step; None of other programs. num_heads: rows that a program which is no step multiplies by the head.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Program:
     state: int
     out_shardings: Any
     bucket: Bucket | None = None
+    num_heads: int = 0
 
     @property
     def jitted(self) -> Any:

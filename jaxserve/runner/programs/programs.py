@@ -53,7 +53,8 @@ class Programs(EngineShapes):
         whole = replicated(self.settings.model.mesh)
         args = (self.weights, self.state, self.whole((num_rows, len(ROW_FIELDS)), jnp.int32))
         name = f"draw[rows={num_rows}]"
-        return self.program(name, partial(draw_late, self.settings), args, state=1, rest=(whole, whole))
+        program = self.program(name, partial(draw_late, self.settings), args, state=1, rest=(whole, whole))
+        return replace(program, num_heads=num_rows)
 
     def draw_nodes(self, bucket: Bucket) -> Program:
         """(weights, state, nodes, table) -> (state, output, log-probabilities): `draw_nodes` of a verify bucket."""
@@ -63,7 +64,9 @@ class Programs(EngineShapes):
         drafts, num = (self.whole(shape, jnp.int32) for shape in ((num_rows, width - 1), (num_rows,)))
         table = self.whole((num_rows, len(ROW_FIELDS) + width), jnp.int32)
         args = (self.weights, self.state, LateNodes(*cast(Any, (hidden, drafts, num))), table)
-        return self.program(f"draw_{bucket}", partial(draw_nodes, self.settings), args, state=1, rest=(whole, whole))
+        function = partial(draw_nodes, self.settings)
+        program = self.program(f"draw_{bucket}", function, args, state=1, rest=(whole, whole))
+        return replace(program, num_heads=bucket.num_heads)
 
     @property
     def draw_sizes(self) -> tuple[int, ...]:

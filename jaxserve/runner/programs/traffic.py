@@ -18,10 +18,10 @@ REPLACES_A_PART = {"dynamic-update-slice", "scatter"}
 OTHER_TILES = "output_to_operand_aliasing={{}: (0, {})}"
 """Of a fusion within a fusion, which reads 8-bit numbers in tiles of another size than they are stored in."""
 INDEX = re.compile(r"get-tuple-element\(.*\bindex=(\d+)")
-ONE_LAYER_KERNEL = re.compile(r'[/"](matmul_tiles|block_tiles|multiply_blocks)/')
+ONE_LAYER_KERNEL = re.compile(r'[/"](?:matmul_tiles|block_tiles|multiply_blocks(?:_(\d+)_times)?)/')
 """In the name of a call of a kernel that reads one layer of stacks [layers, parts, columns, …] (`mosaic_gpu` in
 `pallas_kernels/matmul` and `pallas_kernels/quant_matmul`) or [layers, parts, …, columns] (`mosaic_tpu` there). Programs
-for several TPUs have names without scopes."""
+for several TPUs have names without scopes. The number is how often it reads the layer."""
 STACK = re.compile(r"\w+\[(\d+),\d+,\d+,\d+\]")
 ROWS_KERNEL, COLUMNS_KERNEL = re.compile(r'[/"]table_rows/'), re.compile(r'[/"]column_rows/')
 """In the name of a call of a kernel that reads of tables [rows, width] the tiles of 32 rows in which some rows lie, of
@@ -63,7 +63,7 @@ class _Counter:
         inner = [self.of_computation(name, is_branch=is_branch) for name in line.called]
         if line.opcode == "while":
             return sum(inner) * (self.program.num_iterations(line) or 1)
-        if line.opcode in ("call", "async-start"):
+        if line.opcode in ("call", "call-start", "async-start"):
             return sum(inner)
         return self._reads(line, by_name) + self._writes(line, by_name)
 
@@ -72,24 +72,25 @@ class _Counter:
         for i, name in enumerate(line.operands):
             if name in by_name and (whole := self._bytes(by_name[name].result)):
                 part = self._part(line, i, by_name[name].result)
-                total += whole if part is None else min(whole, part)
+                total += whole if part is None else part
         return total
 
     def _part(self, line: Instruction, operand: int, result: str) -> int | None:
         """Bytes that an instruction reads of an operand of type `result`; None: all."""
         is_kernel = line.opcode == "custom-call"
-        if is_kernel and ONE_LAYER_KERNEL.search(line.line) and (stack := STACK.match(result)):
-            return type_bytes(result) // int(stack[1])
+        if is_kernel and (kernel := ONE_LAYER_KERNEL.search(line.line)) and (stack := STACK.match(result)):
+            return type_bytes(result) // int(stack[1]) * int(kernel[1] or 1)
         if is_kernel and ROWS_KERNEL.search(line.line) and (table := TABLE.match(result)):
             taken = TABLE.match(array_types(line.result)[0])
             assert taken
-            return type_bytes(result) // int(table[1]) * 32 * int(taken[1])
+            return min(type_bytes(result) // int(table[1]) * 32 * int(taken[1]), type_bytes(result))
         if is_kernel and COLUMNS_KERNEL.search(line.line) and (table := TABLE.match(result)):
             taken = TABLE.match(array_types(line.result)[0])
             assert taken
-            return type_bytes(result) // int(table[2]) * 128 * int(taken[1])
-        if operand == 0 and line.opcode in TAKES_A_PART:
-            return type_bytes(line.result)
+            return min(type_bytes(result) // int(table[2]) * 128 * int(taken[1]), type_bytes(result))
+        if operand == 0 and line.opcode.removesuffix("-start") in TAKES_A_PART:
+            taken_bytes = sum(map(type_bytes, _started(line) if line.opcode.endswith("-start") else [line.result]))
+            return min(taken_bytes, type_bytes(result))
         if operand == 0 and line.opcode in REPLACES_A_PART:
             return 0
         if line.opcode not in FUSIONS:
@@ -107,7 +108,7 @@ class _Counter:
                     return None
                 else:
                     total += part
-        return total
+        return min(total, type_bytes(result))
 
     def _writes(self, line: Instruction, by_name: dict[str, Instruction]) -> int:
         if line.opcode in FUSIONS:
@@ -117,8 +118,8 @@ class _Counter:
                 return type_bytes(inside[root.operands[1]].result) if self._bytes(root.result) else 0
             if line.opcode == "fusion-start":
                 return self._bytes(root.result)
-        if line.opcode.endswith("-start"):  # a tuple: what is written, what is read, …
-            return sum(self._bytes(one) for one in array_types(line.result)[:1])
+        if line.opcode.endswith("-start"):
+            return sum(map(self._bytes, _started(line)))
         if line.opcode == "dynamic-update-slice":
             return self._bytes(by_name[line.operands[1]].result)
         if not line.result.startswith("("):
@@ -139,6 +140,19 @@ class _Counter:
 
     def _is_elsewhere(self, array: str) -> bool:
         return "S(" in array or _kind_and_bytes(array) in self.ignored
+
+
+def _started(line: Instruction) -> list[str]:
+    """The types of the arrays that an instruction begins to write. Its result is a tuple: of a copy with them first, of
+    others with the operands first, one or a tuple of them, then what is written, one or as many."""
+    arrays = array_types(line.result)
+    if line.opcode == "copy-start" or len(arrays) == 1:
+        return arrays[:1]
+    if not line.result.startswith("(("):
+        return arrays[1:2]
+    operands, _, rest = line.result.partition("),")
+    num_operands = len(array_types(operands))
+    return arrays[num_operands : 2 * num_operands] if rest.lstrip().startswith("(") else arrays[num_operands:][:1]
 
 
 def _kind_and_bytes(array: str) -> tuple[str, int]:

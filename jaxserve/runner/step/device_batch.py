@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32
 
 from jaxserve.core.row_layout import ROW_INDEX
-from jaxserve.models.attention_metadata import kind_meta
+from jaxserve.models.attention_metadata import kind_meta, without_drops
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.sampling.sampling_batch import SamplingBatch, read_rows
@@ -89,8 +89,7 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
         """The metadata of a kind, by indices of KV: positions less the tokens that a row has dropped."""
         first_pages, kept_lens = parts[f"first_pages{k}"], kv_lens
         if layout.has_drops and layout.groups.windows[layout.kinds[k][0]] is None:
-            kept_lens -= first_pages[0] * layout.groups.page_size
-            first_pages = jnp.zeros_like(first_pages)
+            first_pages, kept_lens = without_drops(first_pages, kv_lens, layout.groups.page_size)
         return kind_meta(
             parts[f"tables{k}"],
             first_pages,

@@ -12,8 +12,8 @@ MAX_SQUARES = 4096  # of the page map; more could not be distinguished on a scre
 
 
 class Speeds(NamedTuple):
-    """Means over the last seconds; None without a measurement. steps: [decode rows, prompt tokens, padding, ms] of each
-    of the last steps, the newest last."""
+    """Means over the last seconds; None without a measurement. steps: [decode tokens, prompt tokens, padding, ms] of
+    each of the last steps, the newest last."""
 
     tokens_per_s: float
     ttft_ms: float | None
@@ -24,7 +24,7 @@ class Speeds(NamedTuple):
 def speeds(metrics: EngineMetrics) -> Speeds:
     """The current speeds."""
     first_s, inter_s = metrics.recent_first_token_s, metrics.recent_inter_token_s
-    steps = [(step.decode_rows, step.prompt_tokens, step.padding, round(step.ms, 2)) for step in metrics.last_steps]
+    steps = [(step.decode_tokens, step.prompt_tokens, step.padding, round(step.ms, 2)) for step in metrics.last_steps]
     return Speeds(metrics.tokens_per_s, first_s and first_s * 1000, inter_s and inter_s * 1000, steps)
 
 

@@ -49,6 +49,7 @@ def multiply_blocks(
     num_groups, x = x.shape[1] // form.group_len, in_steps(x, chunk.inputs)
     num_rows, num_inputs = x.shape
     *_, num_parts, _, num_outputs = next(iter(fields.values())).shape
+    num_tiles = num_rows // sizes.rows
 
     def of_rows(t: Scalar, p: Scalar, o: Scalar, layer_ref: Ref) -> tuple[Scalar, ...]:
         return t, 0
@@ -73,7 +74,7 @@ def multiply_blocks(
         ),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
-            grid=(num_rows // sizes.rows, num_parts, pl.cdiv(num_outputs, sizes.outputs)),
+            grid=(num_tiles, num_parts, pl.cdiv(num_outputs, sizes.outputs)),
             in_specs=[
                 pl.BlockSpec((sizes.rows, num_inputs), of_rows),
                 *(pl.BlockSpec((1, 1, field.shape[2], sizes.outputs), of_layer) for field in fields.values()),
@@ -86,7 +87,8 @@ def multiply_blocks(
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("arbitrary",) * 3, disable_bounds_checks=True, vmem_limit_bytes=VMEM_BYTES
         ),
-        name="multiply_blocks",
+        # How often it reads the layer, which `jaxserve plan` counts.
+        name="multiply_blocks" if num_tiles == 1 else f"multiply_blocks_{num_tiles}_times",
     )(layer[None], x, *(pltpu.with_memory_space_constraint(field, pltpu.HBM) for field in fields.values()))
     return jnp.moveaxis(y, 0, 1)
 

@@ -121,8 +121,8 @@ def write_report(journal: Journal, out: Path, *, is_dry: bool) -> list[Path]:
 
 
 def _state() -> str:
-    """A name for the sources that are measured."""
-    folders = ("pallas_kernels", "jaxserve", "scripts/benchmarks/gpu")
+    """A name for the sources that are measured, and those that measure and check."""
+    folders = ("pallas_kernels", "jaxserve", "scripts/benchmarks", "tests/pallas_kernels")
     return digest_of(file for folder in folders for file in (ROOT / folder).rglob("*.py"))
 
 

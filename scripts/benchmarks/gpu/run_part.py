@@ -11,8 +11,11 @@ from pathlib import Path
 
 from scripts.benchmarks.gpu.task_list import Journal, Task, reason_of
 
+SAME = ("device", "versions")
+"""Of all results of a page."""
 NO_GPU, SICK = 2, 4
-"""Exit codes: there is no GPU; the device computes no more (an illegal address, say), and a new process may."""
+"""Exit codes: there is no GPU that can go on; the device computes no more (an illegal address, say), and a new process
+may."""
 
 Tasks = Callable[[Path, bool], Iterable[Task]]  # (folder of the day, tiny sizes on a CPU)
 
@@ -33,8 +36,11 @@ def main(argv: list[str]) -> int:
         print(f"device_day: {no_gpu()}", file=sys.stderr)
         return NO_GPU
     threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
-    journal = Journal(args.folder / "journal.jsonl")
-    journal.describes(about(device.device_kind))
+    journal, found = Journal(args.folder / "journal.jsonl"), about(device.device_kind)
+    if other := ", ".join(what for what in SAME if journal.about.get(what, found[what]) != found[what]):
+        print(f"device_day: earlier results have another {other} ({journal.about}): add --fresh", file=sys.stderr)
+        return NO_GPU
+    journal.describes(found)
     module, _, function = args.tasks.partition(":")
     tasks: Tasks = getattr(import_module(module), function)
     return run(args.part, tasks(args.folder, args.dry_run), journal, is_healthy)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.analysis.step_costs import model_costs
-from jaxserve.bench.profile.profiler_trace import read_profiler_trace
+from jaxserve.bench.profile.profiler_trace import Trace, read_profiler_trace
 from jaxserve.bench.profile.scopes import read_scopes
-from jaxserve.bench.profile.timeline import share_time
+from jaxserve.bench.profile.timeline import Span, share_time
+from jaxserve.bench.profile.trace_times import best_match
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.step_stats import StepLog, StepRecord
 from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes, weights_named
@@ -95,10 +96,8 @@ def profile(engine: Lazy, sizes: EngineSizes, batch: int) -> Record:
             run_until(2 + PROFILED_STEPS)
         num_steps = len(log.records) - begin
         trace = read_profiler_trace(Path(folder), ())
-    programs = [read_scopes(compiled.as_text()) for compiled in llm.parts.runner.executables.values()]
-    scopes = {op: scope for program in programs for op, scope in program.scopes.items()}
-    containers = {op for program in programs for op in program.containers}
-    shares, idle_ns = share_time(chain.from_iterable(trace.runs.values()), containers)
+    spans, scopes, containers = _by_program(llm, trace)
+    shares, idle_ns = share_time(spans, containers)
     by_scope: dict[str, float] = defaultdict(float)
     for op, spent_ns in shares.items():
         by_scope[scopes.get(op, "another program")] += spent_ns
@@ -109,6 +108,22 @@ def profile(engine: Lazy, sizes: EngineSizes, batch: int) -> Record:
         "ops_us": _largest(shares, num_steps),
         "idle_us": idle_ns / 1e3 / num_steps,
     }
+
+
+def _by_program(llm: LLM, trace: Trace) -> tuple[list[Span], dict[str, str], set[str]]:
+    """The spans of all runs, the scopes of their operations, and containers, by names that tell programs apart: each
+    has a `fusion.12`."""
+    known = {name: read_scopes(compiled.as_text()) for name, compiled in llm.parts.runner.executables.items()}
+    runs: dict[tuple[str, int], list[Span]] = defaultdict(list)
+    for key, spans in trace.runs.items():
+        runs[key.module, key.program] += spans
+    found, scopes, containers = list[Span](), dict[str, str](), set[str]()
+    for (module, _), spans in runs.items():
+        name, program = best_match(module, {span.name for span in spans}, known)
+        found += [span._replace(name=f"{span.name} of {name}") for span in spans]
+        scopes |= {f"{op} of {name}": scope for op, scope in program.scopes.items()}
+        containers |= {f"{op} of {name}" for op in program.containers}
+    return found, scopes, containers
 
 
 def _largest(spent_ns: Mapping[str, float], num_steps: int) -> dict[str, float]:

@@ -14,7 +14,13 @@ from scripts.benchmarks.report_page import as_text
 
 
 def main(argv: list[str]) -> int:
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    for name in ("page", "rpa", "fetch_rpa"):
+        if getattr(args, name) and not args.target:
+            parser.error(f"--{name.replace('_', '-')} needs --target")
+    if args.target and args.backend != "auto":
+        parser.error("--backend is for measuring: leave --target out")
     try:
         chosen = workloads(args.workloads)
         checkout = rpa_checkout.fetch() if args.fetch_rpa else args.rpa

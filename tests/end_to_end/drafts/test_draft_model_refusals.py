@@ -15,6 +15,7 @@ from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.end_to_end.drafts.test_draft_model import LONG, drafting, texts
 from tests.jaxserve.text.small_vocab import byte_level
 from tests.support.drafting import counted
+from tests.support.eagle_drafts import random_draft, saved
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, tiny_engine
 
@@ -80,3 +81,18 @@ def test_a_model_that_cannot_draft_is_refused():
         load = {"load_format": "dummy", "skip_tokenizer_init": True} if "smol" in model else {}
         with pytest.raises(ConfigError, match=message):
             LLM(str(checkpoint(target)), speculative_config=options | given, **SMALL | load)
+
+
+@pytest.mark.parametrize("method", ["draft_model", "eagle3", "auto"])
+def test_drafts_with_kv_of_their_own_are_refused_where_positions_are_dropped(method, tmp_path):
+    """The policy moves the first tokens' KV, and knows only the model's."""
+    model = {"model": str(checkpoint("llama3"))}
+    if method != "draft_model":
+        model = {"model": saved(tmp_path / "draft", random_draft("llama3", 40))}
+    given = {"method": method, "num_speculative_tokens": 3} | model
+    if method == "auto":
+        given["learned"] = "eagle3"
+    policy = {"name": "streaming", "num_sinks": 3, "window": 40}
+    with pytest.raises(ConfigError, match=f"drafts of '{method}'") as refusal:
+        LLM(str(checkpoint("llama3")), speculative_config=given, kv_policy=policy, **SMALL)
+    assert refusal.value.param == "kv_policy"

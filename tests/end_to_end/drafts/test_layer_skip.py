@@ -1,6 +1,7 @@
 """Drafts of the model itself with fewer layers change no token, and those of all that matters are right."""
 
 from functools import partial
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,8 @@ from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from jaxserve.models import transformer
+from jaxserve.runner.drafts.layer_skip import LayerSkip
+from jaxserve.runner.drafts.proposer import DraftRows
 from tests.support.draft_laws import check_every_pair_of_features
 from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
@@ -62,3 +65,16 @@ def test_layers_that_cannot_be_skipped_are_refused(layers, message):
     config = {"method": "layer_skip", "skip_layers": layers, "num_speculative_tokens": 3}
     with pytest.raises(ConfigError, match=message):
         LLM(str(checkpoint("llama3")), speculative_config=config, **SMALL)
+
+
+def test_rows_that_have_dropped_pages_are_read_within_their_tables():
+    """They do not draft, but a pass computes all its rows. The second row has dropped nothing."""
+    model = tiny_engine("llama3").parts.runner.settings.model
+    skip, page_size = LayerSkip.of(model, (1,)), model.page_size
+    starts, first_pages = jnp.array([5 * page_size + 2, 9], jnp.int32), jnp.array([[5, 0]], jnp.int32)
+    tables = jnp.array([[[7, 8], [3, 0]]], jnp.int32)
+    rows = DraftRows(starts, starts, starts, jnp.int32(2), starts, (tables,), (first_pages,), cast(Any, None))
+    (meta,) = skip._metas(rows, starts)
+    np.testing.assert_array_equal(meta.kv_lens, [3, 10])
+    np.testing.assert_array_equal(meta.first_pages, [[0, 0]])
+    np.testing.assert_array_equal(meta.write_slots, [[7 * page_size + 2, 3 * page_size + 9]])

@@ -98,6 +98,17 @@ def test_verify_buckets_of_every_width_that_has_room(max_rows, max_drafts, max_c
     assert len(buckets.verify) <= 12
 
 
+@given(st.integers(0, 9), st.integers(1, 600))
+@example(first=6, max_drafts=63)
+def test_verify_buckets_of_engines_whose_least_step_is_large(first, max_drafts):
+    """They have no more positions than a pass may sample, whatever the rows of the smallest decode bucket."""
+    rows = 2**first
+    buckets = with_verify(read_buckets(f"{rows} 1024x{rows}", rows, 1024, 10), max_drafts)
+    assert buckets.verify
+    assert all(b.num_tokens <= max(MAX_HEADS, 1 + b.max_drafts) for b in buckets.verify)
+    assert min(b.num_rows for b in buckets.verify) == min(rows, max(1, MAX_HEADS // (1 + max_drafts)))
+
+
 def test_no_verify_bucket_holds_more_columns_than_were_compiled():
     assert with_verify(make_buckets(8, 64, 10), 7).fit_verify(1, 11) == []
 

@@ -65,11 +65,11 @@ export class EngineView {
     this.at("map").setAttribute("aria-label", `Map of ${count(pages.total)} KV pages: ${counts}`);
   }
 
-  /** steps: [decode rows, prompt tokens, padding, milliseconds] each, the last one last. */
+  /** steps: [decode tokens, prompt tokens, padding, milliseconds] each, the last one last. */
   showSteps(steps) {
     this.steps.show(steps.map((step) => step.slice(0, 3)));
     const [decode, prompt, padding, ms] = steps.at(-1) ?? [];
-    const last = { decode_rows: decode, prompt_tokens: prompt, padding };
+    const last = { decode_tokens: decode, prompt_tokens: prompt, padding };
     for (const [id, value] of Object.entries(last)) {
       this.at(id).textContent = value === undefined ? NOTHING : count(value);
     }

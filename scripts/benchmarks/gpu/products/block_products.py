@@ -48,6 +48,7 @@ def _measure(case: Case, sampling: Sampling) -> Record:
         "weight_bytes": layer_bytes,
         "xla_us": round(1e6 * xla_s, 2),
         "is_faster": kernel_s < xla_s,
+        "is_used": True,  # XLA decodes to memory
         "tried": [tried],
     }
 

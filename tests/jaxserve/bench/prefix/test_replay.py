@@ -98,3 +98,16 @@ def test_the_verb_reports_a_trace(tmp_path, capsys):
         (s, p) for s in (0.2, 1.0) for p in EVICTION_POLICIES
     ]
     assert f"{unlimited(ROWS) * 512:,}" in capsys.readouterr().out
+
+
+def test_requests_that_a_cache_cannot_hold_are_counted_and_too_small_a_cache_is_refused(tmp_path, capsys):
+    trace, out = tmp_path / "trace.jsonl", tmp_path / "out.json"
+    rows = [[0, 1], [2, 3, 4, 5, 6], [0, 1]]
+    trace.write_text("".join(json.dumps({"timestamp": 0, "hash_ids": row}) + "\n" for row in rows))
+    arguments = ["bench", "prefix", "--trace", str(trace), "--json", str(out), "--quiet", "--capacity"]
+    assert main([*arguments, "0.5", "1"]) == 0
+    record = json.loads(out.read_text())
+    assert record["num_skipped"] == {"4": 1, "7": 0}
+    assert "1 requests are longer than a cache of 4 units" in " ".join(capsys.readouterr().out.split())
+    assert main([*arguments, "0.1"]) == 2
+    assert "a cache of 1 units holds no request, of 2 or more" in capsys.readouterr().err

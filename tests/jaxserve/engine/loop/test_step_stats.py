@@ -1,5 +1,7 @@
 """Records of steps add up to what was computed, and reports equal values computed by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -114,3 +116,14 @@ def test_each_record_knows_when_the_step_before_was_collected():
 def test_a_log_without_steps_has_a_report():
     report = StepLog().report(1.0)
     assert (report.num_steps, report.device_s, report.idle_share, report.kinds) == (0, 0.0, 1.0, {})
+
+
+def test_padding_of_a_verify_bucket_is_that_of_its_positions():
+    """Two rounds of 8 rows of a token and 3 drafts, in which 6 rows have all drafts and 2 have none."""
+    log, bucket = StepLog(), Bucket(32, 8, 4, max_drafts=3)
+    full = StepRecord(bucket, 8, 5 * 32, 8, StepMoments(0.0, 0.1), num_rounds=5)
+    log(full)
+    assert (log.report(1.0).token_padding, log.report(1.0).row_padding) == (0, 0)
+    log(replace(full, num_tokens=2 * (6 * 4 + 2), num_rounds=2))
+    padding = pytest.approx(12 / (7 * 32))
+    assert (log.report(1.0).token_padding, log.report(1.0).row_padding) == (padding, padding)

@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from jaxserve import SamplingParams
+from jaxserve.core.buckets import Bucket
 from jaxserve.engine.loop.multi_step_budget import MultiStepBudget
-from jaxserve.engine.serving.engine_metrics import NUM_LAST_STEPS
+from jaxserve.engine.loop.step_stats import StepMoments, StepRecord
+from jaxserve.engine.serving.engine_metrics import NUM_LAST_STEPS, StepSummary
 from jaxserve.runner.fake.fake_model import FakeModel
 from tests.support.fakes.async_llm import run
 from tests.support.fakes.fake_engine import SimulatedClock
@@ -79,7 +81,7 @@ def test_times_are_those_of_the_clock():
     assert tokens_per_s == pytest.approx(1, rel=0.2)
     assert meters.recent_first_token_s is None  # beyond the window
     assert meters.recent_inter_token_s == 1
-    steps = [(step.prompt_tokens, step.decode_rows) for step in meters.last_steps]
+    steps = [(step.prompt_tokens, step.decode_tokens) for step in meters.last_steps]
     assert steps == [(32, 0), (32, 0), (16, 0)] + [(0, 1)] * 9
 
 
@@ -99,3 +101,21 @@ def test_drafts_are_counted_by_position():
     assert drafts.num_drafts >= by_position[0] >= by_position[1] >= by_position[2] > 0 == by_position[3]
     num_tokens = sum(len(sample.token_ids) for output in outputs for sample in output.outputs)
     assert meters.generated_tokens.sum == num_tokens > drafts.num_accepted
+
+
+@pytest.mark.parametrize(
+    ("bucket", "num_tokens", "num_rounds", "expected"),
+    [
+        (Bucket(8, 8, 4), 6, 1, (6, 0, 2)),
+        (Bucket(8, 8, 4), 24, 4, (6, 0, 2)),
+        (Bucket(64, 8, 4), 50, 1, (6, 44, 14)),
+        (Bucket(32, 8, 4, max_drafts=3), 24, 1, (24, 0, 8)),
+        (Bucket(32, 8, 4, max_drafts=3), 60, 3, (20, 0, 12)),
+    ],
+    ids=["a round", "rounds", "mixed", "drafts", "drafts in rounds"],
+)
+def test_steps_are_divided_into_all_that_they_compute(bucket, num_tokens, num_rounds, expected):
+    record = StepRecord(bucket, 6, num_tokens, 6, StepMoments(0.0, 0.1), num_rounds)
+    summary = StepSummary.of(record)
+    assert summary[:3] == expected
+    assert sum(expected) == bucket.num_tokens

@@ -142,6 +142,23 @@ def test_a_planted_fault_is_seen(fault):
     assert min(p_values("plain", 1, fault, num_rows=FEW_ROWS)) < 1e-6
 
 
+@pytest.mark.parametrize("factor", [np.nan, 2.0])
+def test_where_nothing_is_left_of_the_targets_law_its_own_draw_stays(factor):
+    """A draft's law that is none, of a model that overflows, or one that is nowhere less than the target's."""
+    num_rows, batch = 50, make_batch([{}] * 50)
+    logits, positions = jnp.asarray(np.tile(TARGET[FIRST], (num_rows, 1))), jnp.arange(num_rows, dtype=jnp.int32)
+    drawn = draw_all(logits, batch, positions)
+    tokens = jnp.full((num_rows // 2, 1), NUM_WORDS - 1, jnp.int32)
+    laws = factor * token_law(logits, batch)[::2, None]
+    drafts = Drafts(tokens, jnp.ones(num_rows // 2, jnp.int32), laws=laws)
+    chosen = np.asarray(choose(logits, batch, positions, drafts, drawn)).reshape(-1, 2)
+    own, last = np.asarray(drawn).reshape(-1, 2), np.asarray(tokens)[:, 0]
+    np.testing.assert_array_equal(chosen[:, 1], own[:, 1])
+    is_accepted = chosen[:, 0] != own[:, 0]
+    assert (chosen[is_accepted, 0] == last[is_accepted]).all()
+    assert is_accepted.any() == (not np.isnan(factor))
+
+
 def of_the_targets_law(monkeypatch):
     """What is drawn in place of a rejected draft has the target's law, not that of what the draft's law has too little
     of."""

@@ -42,6 +42,31 @@ def test_a_pool_that_is_kept_in_addition_to_the_new_one_is_found():
     assert copies(set_row, donate=False)
 
 
+KERNEL = """HloModule step
+
+ENTRY %main (pool: bf16[3,40,2,16,128]) -> bf16[3840,128] {
+  %pool = bf16[3,40,2,16,128]{4,3,2,1,0} parameter(0)
+  %rows = bf16[3840,128]{1,0} bitcast(%pool)
+  ROOT %kept = bf16[3840,128]{1,0} copy(%rows)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "num_copies"),
+    [
+        ("bf16[3840,128]", 1),
+        ("bf16[1280,128]", 1),
+        ("bf16[2,16,40,128]", 1),
+        ("f32[3840,128]", 0),
+        ("bf16[3839,128]", 0),
+    ],
+)
+def test_a_copy_in_the_shape_in_which_a_kernel_reads_it_is_found(result, num_copies):
+    text = KERNEL.replace("%kept = bf16[3840,128]", f"%kept = {result}")
+    assert len(pool_copies(read_hlo(text), POOL, 0)) == num_copies
+
+
 SCATTERED = """HloModule step
 
 %into (pool: bf16[3,40,2,16,128], at: s32[4]) -> bf16[3,40,2,16,128] {

@@ -138,6 +138,45 @@ def test_a_kernel_that_reads_a_layer_in_its_stack_reads_no_other():
     assert other == found + 3 * 2 * 256 * 64, "the control: another kernel may read all"
 
 
+def test_a_kernel_with_several_tiles_of_rows_reads_the_layer_for_each():
+    several = KERNEL_HLO.replace("matmul_tiles", "multiply_blocks_5_times")
+    assert memory_traffic(read_hlo(several)) == memory_traffic(read_hlo(KERNEL_HLO)) + 4 * 2 * 256 * 64
+
+
+STARTED_HLO = """
+%aside (u: f32[16,64]) -> f32[4,64] {
+  %u = f32[16,64]{1,0} parameter(0)
+  ROOT %cut = f32[4,64]{1,0} slice(%u), slice={[0:4], [0:64]}
+}
+
+ENTRY %main (a: f32[16,64]) -> f32[4,64] {
+  %a = f32[16,64]{1,0} parameter(0)
+  %begun = STARTED
+  ROOT %end = f32[4,64]{1,0} DONE(%begun)
+}
+"""
+OPERAND, PART, ROW = "f32[16,64]{1,0}", "f32[4,64]{1,0}", 4 * 64
+SLICE = "slice={[0:4], [0:64]}"
+
+
+@pytest.mark.parametrize(
+    ("opcode", "result", "rest", "num_rows"),
+    [
+        ("call", f"(({OPERAND}), {PART}, u32[]{{:S(8)}})", "to_apply=%aside", 4 + 4),
+        ("async", f"(({OPERAND}), {PART}, u32[]{{:S(8)}})", "calls=%aside", 4 + 4),
+        ("slice", f"(({OPERAND}), {PART}, u32[])", SLICE, 4 + 4),
+        ("all-gather", f"({OPERAND}, f32[64,64]{{1,0}})", "dimensions={0}", 16 + 64),
+        ("all-gather", f"(({OPERAND}, {PART}), (f32[64,64]{{1,0}}, {OPERAND}))", "dimensions={0}", 16 + 64 + 16),
+        ("copy", f"(f32[16,64]{{0,1}}, {OPERAND}, u32[])", "", 16 + 16),
+        ("copy", f"(f32[16,64]{{0,1:S(1)}}, {OPERAND}, u32[])", "", 16),
+        ("all-reduce", OPERAND, "to_apply=%aside", 16 + 16),
+    ],
+)
+def test_what_runs_meanwhile_counts_where_it_starts(opcode, result, rest, num_rows):
+    text = STARTED_HLO.replace("STARTED", f"{result} {opcode}-start(%a), {rest}").replace("DONE", f"{opcode}-done")
+    assert memory_traffic(read_hlo(text)) == num_rows * ROW
+
+
 TABLES_HLO = """
 ENTRY %main (index: s32[8], codes: u8[9600,64], scales: u16[9600,4]) -> (s32[8,64], s32[8,4]) {
   %index = s32[8]{0} parameter(0)

@@ -84,3 +84,65 @@ def test_a_copy_in_the_device_s_memory_counts(result, num_copies):
     program = read_hlo(HLO.replace("RESULT", result))
     assert len(weight_copies(program, params, 8, "tpu")) == num_copies
     assert weight_copies(program, params, 512, "tpu") == [], "activations of 512 tokens"
+
+
+GATE_UP, QKV, PLAIN = (3, 2, 512, 256), (3, 8, 80, 256), (32, 512, 256)
+
+
+def made(shape, dtype, array, num_tokens):
+    """Whether an array of this type is a copy of a weight."""
+    text = HLO.replace("RESULT", "copy(%p)").replace("%copy = bf16[512,256]{1,0:T(8,128)(2,1)}", f"%copy = {array}{{}}")
+    assert array in text
+    return bool(weight_copies(read_hlo(text), {"w": jax.ShapeDtypeStruct(shape, dtype)}, num_tokens, "tpu"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "array", "num_tokens"),
+    [
+        (GATE_UP, "bf16[3,2,512,256]", 8),
+        (GATE_UP, "bf16[3,1024,256]", 8),
+        (GATE_UP, "bf16[1,1024,256]", 8),
+        (GATE_UP, "bf16[1,2,512,256]", 8),
+        (GATE_UP, "bf16[2,512,256]", 2),
+        (GATE_UP, "bf16[512,256]", 8),
+        (GATE_UP, "bf16[256,1024]", 8),
+        (GATE_UP, "bf16[256,2,512]", 8),
+        (QKV, "bf16[1,640,256]", 8),
+        (QKV, "bf16[8,80,256]", 8),
+        (PLAIN, "bf16[32,512,256]", 32),
+        (PLAIN, "bf16[16384,256]", 32),
+        (PLAIN, "bf16[1,512,256]", 32),
+    ],
+)
+def test_a_copy_may_have_other_axes(shape, array, num_tokens):
+    assert made(shape, jnp.bfloat16, array, num_tokens)
+
+
+@pytest.mark.parametrize(
+    ("shape", "array", "num_tokens"),
+    [
+        (GATE_UP, "bf16[512,2,512]", 512),
+        (GATE_UP, "bf16[512,256]", 512),
+        (GATE_UP, "bf16[1,512,256]", 512),
+        (GATE_UP, "f32[512,256]", 8),
+        (GATE_UP, "bf16[1024,128]", 8),
+        (GATE_UP, "bf16[511,256]", 8),
+        (QKV, "bf16[256,8,80]", 256),
+    ],
+    ids=["gate and up", "inputs", "inputs, one part", "another type", "another axis", "another size", "several axes"],
+)
+def test_activations_and_others_are_none(shape, array, num_tokens):
+    assert not made(shape, jnp.bfloat16, array, num_tokens)
+
+
+@pytest.mark.parametrize("array", ["s8[512,256]", "bf16[512,256]", "f32[1,512,256]"])
+def test_codes_may_not_be_widened_in_memory(array):
+    assert made((3, 512, 256), jnp.int8, array, 8)
+
+
+def test_orders_and_lists_of_tokens_are_no_matrices():
+    params = {
+        "order": jax.ShapeDtypeStruct((32, 14336), jnp.int32),
+        "tokens": jax.ShapeDtypeStruct((2**17,), jnp.int32),
+    }
+    assert weight_copies(read_hlo(HLO.replace("RESULT", "copy(%p)")), params, 8, "tpu") == []

@@ -96,7 +96,7 @@ def test_numbers_follow_the_engine(page):
     page.wait("Number(document.querySelector('#tokens_per_s').textContent) > 0")
     page.wait("document.querySelector('#ttft_ms').textContent.endsWith('ms')")
     page.wait("document.querySelector('#state').textContent === 'idle'")
-    assert page.text("#decode_rows") == "1"
+    assert page.text("#decode_tokens") == "1"
     inked = "(c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)"
     assert page.read(f"[...document.querySelectorAll('canvas')].every({inked})")
 

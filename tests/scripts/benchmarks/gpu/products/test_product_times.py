@@ -60,7 +60,14 @@ def test_a_wrong_kernel_is_never_timed(measure, monkeypatch):
 def test_the_table_has_shares_of_the_copys_rate():
     block = {"columns": 64, "inputs": 128, "splits": 2}
     tried = [{"block": block, "time_us": 10.0, "problem": None, "is_fastest": True}]
-    record = {"workload": "product", "weight_bytes": 4 * 10**7, "xla_us": 20.0, "is_faster": True, "tried": tried}
+    record = {
+        "workload": "product",
+        "weight_bytes": 4 * 10**7,
+        "xla_us": 20.0,
+        "is_faster": True,
+        "is_used": True,
+        "tried": tried,
+    }
     results = Results()
     results.records = {"products": [record], "ceilings": [{"bytes_per_s": 4e12, "ops_per_s": 8e14}]}
     assert gpu_tables.products(results)[1] == ["product", "20.0", "50%", "10.0", "100%", "64", "128", "2", "mosaic_gpu"]
