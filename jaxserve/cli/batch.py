@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jaxserve.batch.bucket_files import BucketMirror
     from jaxserve.batch.results_journal import ResultsJournal
     from jaxserve.batch.run_batch import BatchSummary
+    from jaxserve.engine.llm import LLM
 
 SERVER_OPTIONS = ("tool_call_parser", "reasoning_parser", "lora_modules")  # those of a server that change results
 INFLIGHT_PER_SEQ = 4  # lines in flight per running sequence, so that the engine never waits for the next one
@@ -79,7 +80,12 @@ def _run(job: _Job, output: Path, mirror: "BucketMirror | None") -> int:
         if len(journal.done) == num_lines:
             report = [f"all {num_lines} lines have a result in {args.output}: no model is loaded"]
         else:
-            summary = asyncio.run(_answer(job, journal, mirror))
+            from jaxserve.engine.llm import LLM
+
+            llm = LLM.from_config(job.config, show_progress=not args.quiet)  # an interrupt ends it at once
+            for module in job.server_config.adapter_modules:
+                llm.load_adapter(module.request)
+            summary = asyncio.run(_answer(job, llm, journal, mirror))
             report = [_summary(summary, journal.errors.num_failed, args.output)]
         if mirror is not None:
             mirror.update(is_last=True)
@@ -89,18 +95,13 @@ def _run(job: _Job, output: Path, mirror: "BucketMirror | None") -> int:
     return 0 if not errors.num_failed else 2 if errors.num_failed == num_lines else 1
 
 
-async def _answer(job: _Job, journal: "ResultsJournal", mirror: "BucketMirror | None") -> "BatchSummary":
+async def _answer(job: _Job, llm: "LLM", journal: "ResultsJournal", mirror: "BucketMirror | None") -> "BatchSummary":
     from jaxserve.batch.run_batch import run_batch
     from jaxserve.core.progress_bars import GenerateBar
     from jaxserve.engine.async_llm import AsyncLLM
-    from jaxserve.engine.llm import LLM
     from jaxserve.server.server_state import ServerState
 
-    args, config = job.args, job.config
-    llm = LLM.from_config(config, show_progress=not args.quiet)
-    server_config = job.server_config
-    for module in server_config.adapter_modules:
-        llm.load_adapter(module.request)
+    args, config, server_config = job.args, job.config, job.server_config
     state = ServerState(server_config, server_config.served_model_name, client_templates=None)  # the file is the user's
     async with AsyncLLM.from_llm(llm) as engine:
         state.open(engine.client)

@@ -1,9 +1,12 @@
 """Host: the `jaxserve` command: one file per verb, imported only when it is used, so that help is fast."""
 
 import importlib
+import os
 import platform
+import signal
 import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Any
 
 import jaxserve
@@ -29,7 +32,8 @@ VERBS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a verb. Exit code 2 and one sentence for mistakes that the user can correct."""
+    """Runs a verb. Exit code 2 and one sentence for mistakes that the user can correct; 141 where nobody reads the
+    output."""
     argv = sys.argv[1:] if argv is None else argv
     name = argv[0] if argv else "--help"
     if name in ("-h", "--help"):
@@ -44,9 +48,19 @@ def main(argv: list[str] | None = None) -> int:
             f"jaxserve: unknown {kind} {name}{hint(name, VERBS)} (`jaxserve --help` lists all verbs)", file=sys.stderr
         )
         return 2
+    for stream in sys.stdout, sys.stderr:
+        if isinstance(stream, TextIOWrapper):  # an answer may have what the terminal cannot show
+            stream.reconfigure(errors="replace")
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused where it is read
     verb = verb_module(name)
     try:
-        return verb.run(argv[1:])
+        status = verb.run(argv[1:])
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # such as that of `head`, which has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        return 128 + int(signal.SIGPIPE)
     except (RequestError, ConfigError, CheckpointError, SourceError, OSError) as error:
         # Invalid input and full disks; an internal fault shows its traceback.
         print(f"jaxserve {name}: {_reason(error)}", file=sys.stderr)

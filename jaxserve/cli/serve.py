@@ -44,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _from_environment() -> dict[str, str]:
-    """API keys from environment variables: command lines are readable by all users of a machine."""
+    """API keys from environment variables: command lines are readable by all users of a machine. Without white space
+    around them: secrets often end with a line break."""
     names = {"api_key": "JAXSERVE_API_KEY", "admin_key": "JAXSERVE_ADMIN_KEY"}
-    return {name: os.environ[variable] for name, variable in names.items() if os.environ.get(variable)}
+    found = {name: os.environ.get(variable, "").strip() for name, variable in names.items()}
+    return {name: key for name, key in found.items() if key}

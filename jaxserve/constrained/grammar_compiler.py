@@ -1,5 +1,6 @@
 """Host: `GrammarCompiler`: whether constraints can be honoured, found out in a process that may be killed."""
 
+import hashlib
 from collections import OrderedDict
 from threading import Lock
 
@@ -35,7 +36,7 @@ class GrammarCompiler:
         self._time_limit_s, self._memory_limit = time_limit_s, memory_limit
         self._process: GrammarProcess | None = None
         self._compiling, self._remembering = Lock(), Lock()
-        self._results: OrderedDict[str, str | None] = OrderedDict()
+        self._results: OrderedDict[bytes, str | None] = OrderedDict()  # by the hash of a constraint, which may be MBs
 
     def check(self, params: StructuredOutputsParams) -> None:
         """Returns if text of this form can be generated; blocks while the grammar is compiled. Raises `RequestError`
@@ -62,10 +63,10 @@ class GrammarCompiler:
 
     def _recall(self, key: str) -> tuple[str | None] | None:
         with self._remembering:
-            if key not in self._results:
+            if (digest := _digest(key)) not in self._results:
                 return None
-            self._results.move_to_end(key)
-            return (self._results[key],)
+            self._results.move_to_end(digest)
+            return (self._results[digest],)
 
     def _compile(self, key: str) -> tuple[str | None]:
         is_fresh = self._process is None
@@ -82,7 +83,11 @@ class GrammarCompiler:
             # A process that served others may have been lost before this constraint, or by what they left in it.
             return (f"it {error}",) if is_fresh or error.was_late else self._compile(key)
         with self._remembering:
-            self._results[key] = reason
+            self._results[_digest(key)] = reason
             if len(self._results) > MAX_RESULTS:
                 self._results.popitem(last=False)
         return (reason,)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()

@@ -159,9 +159,11 @@ class PrefixCache:
         return int(ends[is_usable].max(initial=0))
 
     def _use(self, node: RadixNode, count: int) -> RadixNode:
-        """The node of the first `count` pages, marked as used now; the other pages become a node of their own."""
+        """The node of the first `count` pages, marked as used now; the other pages become a node of their own, which
+        the paths of earlier matches do not know."""
         head = self._tree.split(node, count)
         head.last_use = self._time
         if head is not node:
+            self.version += 1
             self._evictor.on_changed(head)
         return head

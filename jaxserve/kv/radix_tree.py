@@ -78,6 +78,7 @@ class RadixTree:
 
     def split(self, node: RadixNode, count: int) -> RadixNode:
         """The node of the first `count` pages; the others become its child."""
+        assert 0 < count <= node.num_pages, "a path from before another split"
         if count == node.num_pages:
             return node
         size = count * self.page_size

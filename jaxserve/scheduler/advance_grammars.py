@@ -28,7 +28,8 @@ def advance_grammars(state: SchedulerState, deltas: TokenDeltas) -> TokenDeltas:
     for sequence_id, advance in constraints.advance(drawn).items() if drawn else ():
         sequence = state.sequences[sequence_id]
         forced += ((sequence, token) for token in _append(state, sequence, advance.forced))
-        if advance.is_complete and sequence.request.params.ignore_eos and not sequence.is_finished:
+        has_end = bool(sequence.request.eos_ids) and not sequence.request.params.ignore_eos
+        if advance.is_complete and not has_end and not sequence.is_finished:
             end_sequence(state, sequence, "stop")
         if sequence.is_finished:
             ended.append(sequence)

@@ -107,11 +107,11 @@ class Speculation:
         """Record a step."""
         options = self._options.pop(plan.step_id, None)
         was_behind = self._unread.observe(plan, outcome)
-        if not plan.bucket.only_decodes:
+        if not plan.bucket.only_decodes or not outcome.num_rounds:  # of none, all rows had ended before
             return
         drafting = plan.max_drafts > 0 if plan.bucket.is_verify else np.zeros(0, np.bool_)
         slowest = int(plan.proposers[drafting].max()) if drafting.any() else 0
-        num_passes = max(1, outcome.num_rounds)
+        num_passes = outcome.num_rounds
         if plan.bucket.is_decode and len(plan.late_rows):  # which draw one token each, and others perhaps several
             num_passes = plan.max_tokens.mean()
         decode = None if options is None or was_behind else options.decode

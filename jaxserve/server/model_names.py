@@ -29,8 +29,10 @@ def check_modules(config: ServerConfig, names: tuple[str, ...], *, is_enabled: b
 
 
 def default_name(model: str) -> str:
-    """`model` as it was named, or the last part of a local path: clients need not learn where files lie."""
+    """`model` as it was named, or the last part of a local path: clients need not learn where files lie. What is not
+    UTF-8 is "?"."""
     path = os.path.abspath(os.path.expanduser(model))  # "." and a trailing slash have no last part
-    if not os.path.exists(path):
-        return model
-    return os.path.basename(path) if os.path.isdir(path) else Path(path).stem
+    name = model
+    if os.path.exists(path):
+        name = os.path.basename(path) if os.path.isdir(path) else Path(path).stem
+    return name.encode("utf-8", "replace").decode()

@@ -9,6 +9,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import option
 from jaxserve.server.hosts import is_loopback, is_pattern, normalized
 from jaxserve.server.lora_modules import LoraModule
+from jaxserve.text.message_schema import ROLES
 from jaxserve.text.reasoning.reasoning_tags import REASONING_TAGS
 from jaxserve.text.tool_calls.tool_call_formats import TOOL_CALL_FORMATS
 
@@ -134,6 +135,8 @@ class ServerConfig:
             if not name or self.served_model_name.count(name) > 1:
                 fault = "is given twice" if name else "must not be empty"
                 raise ConfigError(f"served_model_name={name!r} {fault}", param="served_model_name")
+            if name.encode("utf-8", "replace").decode() != name:
+                raise ConfigError(f"served_model_name={name!r} is not UTF-8 text", param="served_model_name")
         names = [module.request.lora_name for module in self.adapter_modules]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ConfigError(f"lora_modules: {repeated[0]!r} is given twice", param="lora_modules")
@@ -146,6 +149,12 @@ class ServerConfig:
         if self.admin_key == "" or "" in self.api_key:
             name = "admin_key" if self.admin_key == "" else "api_key"
             raise ConfigError(f"{name} must not be empty", param=name)
+        for name, keys in (("admin_key", [self.admin_key or ""]), ("api_key", self.api_key)):
+            if any(key != key.strip() for key in keys):
+                raise ConfigError(f"{name} must not begin or end with white space, which headers lose", param=name)
+        if self.response_role in ROLES and self.response_role != "assistant":
+            message = f"response_role={self.response_role!r} is the role of other messages: use a name of your own"
+            raise ConfigError(message, param="response_role")
         if (self.ssl_keyfile is None) != (self.ssl_certfile is None):
             raise ConfigError("ssl_keyfile and ssl_certfile go together", param="ssl_keyfile")
         variables: Any = self.default_chat_template_kwargs

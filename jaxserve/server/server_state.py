@@ -123,19 +123,24 @@ class ServerState:
     def _named(self, name: str, field: str) -> ServedModel:
         if name in self.model_names:
             return ServedModel(name)
+        if self._engine is None and name in {module.request.lora_name for module in self.config.adapter_modules}:
+            self._check_ready()  # it will be there
         adapter = None if self._engine is None else self._engine.adapters.find(name)
         if adapter is None:
             raise ApiError(404, f"The model `{name[:200]}` does not exist.", param=field, code="model_not_found")
         return ServedModel(name, adapter)
 
-    @contextmanager
-    def active_request(self) -> Generator[None]:
-        """Counts a request that uses the engine as active. Raises `ApiError` with status 503 unless status is READY."""
+    def _check_ready(self) -> None:
         if self.status is not ServerStatus.READY:
             seconds = "5" if self.status is ServerStatus.STARTING else "30"
             raise ApiError(
                 503, f"the server is {self.status.value}", code=self.status.value, headers={"Retry-After": seconds}
             )
+
+    @contextmanager
+    def active_request(self) -> Generator[None]:
+        """Counts a request that uses the engine as active. Raises `ApiError` with status 503 unless status is READY."""
+        self._check_ready()
         self.num_active += 1
         try:
             yield

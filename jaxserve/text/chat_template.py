@@ -95,7 +95,10 @@ class ChatTemplate:
         given: dict[str, Any] = {**(variables or {}), **effort}
         given |= {"messages": chat, "tools": list(tools) if tools else None}
         if plain_tokens:
-            given = user_text(tuple(plain_tokens), compiled.constants).marked(given)
+            try:
+                given = user_text(tuple(plain_tokens), compiled.constants).marked(given)
+            except RecursionError:
+                raise RequestError("messages, tools or variables of the template are nested too deeply") from None
             chat = given["messages"]
         continued = _mark_end(chat[-1]) if continue_final_message else None
         values = {**self.special_tokens, **given}

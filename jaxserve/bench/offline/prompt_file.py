@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
+from jaxserve.core.utf8_files import read_utf8
 from jaxserve.engine.inputs.prompt import Prompt, read_prompt
 
 
@@ -12,9 +13,9 @@ def read_prompt_file(path: Path, num_prompts: int | None = None) -> list[tuple[P
     """The first `num_prompts` prompts, or all, each with its output length where the file has it.
 
     A line is a text, or in .jsonl files a JSON object with `prompt` or `prompt_token_ids` and optionally `output_len`.
-    Raises `RequestError` with the invalid line.
+    Raises `RequestError` with the invalid line, and for a file that is not UTF-8.
     """
-    lines = [line for line in path.read_text("utf-8").split("\n") if line.strip()][:num_prompts]
+    lines = [line for line in read_utf8(path).split("\n") if line.strip()][:num_prompts]
     if len(lines) < (num_prompts or 1):
         raise RequestError(f"{path} has {len(lines)} prompts: lower --num-prompts={num_prompts or 1}", "num_prompts")
     if path.suffix != ".jsonl":

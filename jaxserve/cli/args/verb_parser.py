@@ -24,7 +24,7 @@ class VerbParser(argparse.ArgumentParser):
         if self._subparsers is None:  # else the flags are those of a parser below
             for word in args[: args.index("--")] if "--" in args else args:
                 name = word.partition("=")[0]
-                if name.startswith("--") and name not in self._option_string_actions:
+                if name.startswith("--") and " " not in name and name not in self._option_string_actions:
                     self.error(f"unknown option {name}{self._hint(name)}")
         return super().parse_known_args(args, namespace)
 

@@ -79,7 +79,7 @@ def _value(text: str) -> Any:
     """A JSON value, a constant in Python's spelling, or the text itself."""
     try:
         return json.loads({"None": "null", "none": "null", "True": "true", "False": "false"}.get(text, text))
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         if not text:
             raise RequestError("the value is missing: /set temperature 0.7") from None
         return text

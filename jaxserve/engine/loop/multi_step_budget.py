@@ -21,5 +21,7 @@ class MultiStepBudget:
         return max(1, min(self._max_rounds, int(MAX_STEP_S / self._round_s)))
 
     def observe(self, num_rounds: int, device_s: float) -> None:
-        """Record a step that occupied the device for `device_s` seconds."""
-        self._round_s = max(device_s / max(1, num_rounds), 1e-6)
+        """Record a step that occupied the device for `device_s` seconds. One whose rows had all ended before has no
+        round, and says nothing."""
+        if num_rounds:
+            self._round_s = max(device_s / num_rounds, 1e-6)

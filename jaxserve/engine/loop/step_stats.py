@@ -56,6 +56,8 @@ class StepRecord:
 
     @classmethod
     def of(cls, plan: StepPlan, outcome: StepOutcome, moments: StepMoments) -> "StepRecord":
+        if not outcome.num_rounds:  # all rows had ended before
+            return cls(plan.bucket, 0, 0, plan.num_decodes, moments, 0)
         num_tokens = plan.num_tokens + int((outcome.num_tokens - 1).clip(0).sum())
         if outcome.drafts is not None:
             num_tokens += int((outcome.drafts.num_proposed - outcome.drafts.num_accepted).sum())
@@ -66,7 +68,7 @@ class StepRecord:
     @property
     def kind(self) -> str:
         """decode: one token per row; prefill: longer chunks of prompts only; mixed: both."""
-        if self.num_decodes == self.num_rows:
+        if self.bucket.only_decodes or self.num_decodes == self.num_rows:
             return "decode"
         return "mixed" if self.num_decodes else "prefill"
 

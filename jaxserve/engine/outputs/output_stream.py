@@ -29,8 +29,8 @@ class OutputStream:
     def take(self) -> RequestOutput | None:
         """The samples that have grown or ended, with their new text, tokens and log-probabilities; None: nothing new.
 
-        cumulative_logprob counts from the beginning. Prompt log-probabilities come with the first piece: sample 0
-        collects them before any sample speaks, since the scheduler lets none overtake it.
+        cumulative_logprob counts from the beginning. Prompt log-probabilities come with the first piece after sample 0
+        has collected them, mostly the first of all.
         """
         state = self._state
         completions: list[CompletionOutput] = []
@@ -58,8 +58,11 @@ class OutputStream:
         )
 
     def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
-        state, entries = self._state, self._state.samples[0].sequence.prompt_logprobs
+        state, first = self._state, self._state.samples[0].sequence
+        entries = first.prompt_logprobs
         if entries is None or self._has_prompt_logprobs:
+            return None
+        if first.first_unscored is not None and not first.is_finished:  # another sample took the prompt's cached pages
             return None
         self._has_prompt_logprobs = True
         return [

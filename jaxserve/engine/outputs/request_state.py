@@ -58,7 +58,9 @@ class SequenceOutput:
             if len(tokens) > self._num_read:
                 ids = tokens[self._num_read :].tolist()
                 self._num_read = len(tokens)
-                self._text += output.push(ids, is_ended_by_token=reason == "stop")
+                # A complete grammar ends a text, too: with a token of it.
+                is_ended_by_token = reason == "stop" and ids[-1] in sequence.request.stop_ids
+                self._text += output.push(ids, is_ended_by_token=is_ended_by_token)
             if reason is not None and reason != "abort":
                 self._text += output.finish()
         return self._text

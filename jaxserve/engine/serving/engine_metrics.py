@@ -32,6 +32,8 @@ class StepSummary(NamedTuple):
 
     @classmethod
     def of(cls, record: StepRecord) -> "StepSummary":
+        if not record.num_rounds:  # all rows had ended before
+            return cls(0, 0, 0, record.moments.device_s * 1000)
         num_tokens = record.num_tokens // record.num_rounds
         decode_tokens = num_tokens if record.bucket.only_decodes else record.num_decodes
         prompt_tokens, padding = num_tokens - decode_tokens, record.bucket.num_tokens - num_tokens

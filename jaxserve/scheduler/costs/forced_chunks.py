@@ -43,9 +43,9 @@ class ForcedChunks:
 
     def observe(self, plan: StepPlan, num_rounds: int, device_s: float) -> None:
         """Record a step of `num_rounds` rounds that occupied the device for `device_s` seconds; several say nothing of
-        one."""
+        one, nor do none, where all rows had ended before."""
         decode, bucket = self._chosen.pop(plan.step_id, (None, plan.bucket))
         if plan.bucket.only_decodes:  # also where chunks were chosen, and found no pages
             decode, bucket = None, plan.bucket
-        if num_rounds <= 1 and (decode is not None or (bucket.is_decode and len(plan.late_rows))):
+        if num_rounds == 1 and (decode is not None or (bucket.is_decode and len(plan.late_rows))):
             self._times.observe(bucket, device_s, decode)

@@ -48,11 +48,13 @@ def obtain_pages(state: SchedulerState, rows: StepRows, slot: int, num_pages: in
 def preempt_over_served(state: SchedulerState, rows: StepRows, sequence: Sequence, num_pages: int) -> bool:
     """Preempt over-served tenants for a waiting sequence that needs a slot and `num_pages`, as the policy allows.
 
-    Returns whether it has both now; what is in flight returns at a commit. Slots with a chunk in this step are exempt.
+    Returns whether it has both now; what is in flight returns at a commit. Slots with a chunk in this step are exempt,
+    and those that are forked, whose last page is copied when the step begins.
     """
+    exempt = {*rows.slots, *(source for source, _ in rows.fork_slots)}
     while not _has_room(state, num_pages, len(state.leaving), num_returning_pages(state)):
         victim = state.policy.victim_for(sequence)
-        if victim is None or victim.slot in rows.slots:
+        if victim is None or victim.slot in exempt:
             break
         preempt(state, victim.slot)
     return _has_room(state, num_pages)

@@ -55,7 +55,7 @@ def _check_query(request: Request, known: Collection[str]) -> None:
 
 def _page(items: list[Any], query: Mapping[str, str]) -> dict[str, Any]:
     limit, order, after = query.get("limit", str(DEFAULT_LIMIT)), query.get("order", "desc"), query.get("after")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit) <= MAX_LIMIT):
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and 1 <= int(limit) <= MAX_LIMIT):
         raise ApiError(400, f"limit must be from 1 to {MAX_LIMIT}", param="limit")
     if order not in ("asc", "desc"):
         raise ApiError(400, 'order must be "asc" or "desc"', param="order")

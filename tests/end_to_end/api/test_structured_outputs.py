@@ -94,6 +94,21 @@ def test_texts_that_end_are_in_their_form(expected):
     assert len({text for _, text in ended}) > 12
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_text_that_ignores_its_end_ends_with_its_form(engine, streams):
+    """Whose last token is part of the text: nothing of it is a sign of the end."""
+    llm, asked = engine(), [params(i, ignore_eos=True) for i in range(NUM_PROMPTS)]
+    if streams:
+        pieces = [[out.outputs[0] for out in llm.stream(prompt(i), asked[i])] for i in range(NUM_PROMPTS)]
+    else:
+        outputs = llm.generate([prompt(i) for i in range(NUM_PROMPTS)], asked, use_tqdm=False)
+        pieces = [output.outputs for output in outputs]
+    found = [("".join(piece.text for piece in text), text[-1].finish_reason) for text in pieces]
+    ended = [(i, text) for i, (text, reason) in enumerate(found) if reason == "stop"]
+    assert {i % len(FORMS) for i, _ in ended} >= {2, 3, 4}
+    assert [(i, text) for i, text in ended if not is_in_form(FORMS[i % len(FORMS)], text)] == []
+
+
 def test_texts_without_a_form_are_in_none_of_them():
     """The control."""
     found = fake_llm().generate([prompt(0)] * 4, [SamplingParams(seed=i) for i in range(4)], use_tqdm=False)

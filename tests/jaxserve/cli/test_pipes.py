@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 
 import pytest
@@ -38,3 +39,30 @@ def test_chat_answers_each_line(said):
     first, second = said(["chat", "m", "--max-tokens", "6"], question)
     assert "Paris" in first
     assert second
+
+
+def test_a_line_that_is_no_text_is_named_and_the_others_are_answered(monkeypatch, capsys):
+    monkeypatch.setattr(LLM, "from_config", lambda *_, **__: fake_llm(Reciter(264, said="Paris. ")))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"One?\ncaf\xe9?\nTwo?\n"), encoding="utf-8"))
+    assert main(["chat", "m", "--max-tokens", "6", "--temperature", "0"]) == 1
+    out, err = capsys.readouterr()
+    assert err == "jaxserve chat: the question is not UTF-8 text\n"
+    assert len(out.splitlines()) == 2
+
+
+def test_what_a_terminal_cannot_show_is_replaced(monkeypatch):
+    shown = io.BytesIO()
+    monkeypatch.setattr(LLM, "from_config", lambda *_, **__: fake_llm(Reciter(264, said="é. ")))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    assert main(["generate", "m", "--prompt", "One", "--max-tokens", "6", "--temperature", "0", "--quiet"]) == 0
+    assert b"?." in shown.getvalue()
+
+
+def test_a_reader_that_has_read_enough_is_no_fault(monkeypatch, capsys):
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr(LLM, "from_config", lambda *_, **__: fake_llm(Reciter(264, said="Paris. ")))
+    with open(writing, "w", encoding="utf-8") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert main(["generate", "m", "--prompt", "One", "--max-tokens", "6", "--quiet"]) == 141
+    assert capsys.readouterr().err == ""

@@ -141,6 +141,23 @@ def test_a_match_from_before_a_change_is_refused():
         cache.take(match)
 
 
+@pytest.mark.parametrize("is_inserted", [False, True])
+def test_a_match_whose_path_was_divided_since_is_refused(is_inserted):
+    """Its counts are those of the node before."""
+    cache, pool, _ = make()
+    insert(cache, pool, tokens_of(1, 2, 3, 4))
+    early, late = (cache.match("", tokens_of(*pages)) for pages in ((1, 2), (1, 2, 3, 4)))
+    if is_inserted:
+        insert(cache, pool, tokens_of(1, 2))
+    else:
+        cache.take(early)
+    with pytest.raises(ValueError, match="changed since the match"):
+        cache.take(late)
+    again = cache.match("", tokens_of(1, 2, 3, 4))
+    np.testing.assert_array_equal(again.pages, late.pages)
+    cache.take(again)
+
+
 def test_a_windowed_group_ends_a_match_where_its_last_window_is():
     cache, pool, _ = make(windows=(None, 6))
     tokens, pages = tokens_of(1, 2, 3, 4), pool.allocate(8).reshape(2, 4)

@@ -88,6 +88,14 @@ def test_passes_in_which_tokens_were_forced_say_nothing_of_drafts(are_forced):
     assert (found == [[7] * 4] * 400) == are_forced
 
 
+def test_a_step_whose_rows_had_all_ended_is_no_pass():
+    """The one after a lone request's end, which was submitted before that was known, takes no time."""
+    rows, none = Rows(times=TIMES | {WIDE: 2.0}), np.zeros(4, np.int32)
+    for _ in range(50):
+        assert rows.step([7] * 4) == [7] * 4
+        rows.observe(rows.plan(DECODE, none, 10**6), StepOutcome(0, 0, *np.zeros((3, 1))), 0.0007)
+
+
 @pytest.mark.parametrize("seconds", [1.0, 1.5, 2.0])
 def test_trials_take_a_small_share_of_the_time(seconds):
     """Of rows whose drafts are never accepted: all are tried together, in passes that take so many seconds."""

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import os
 
 import pytest
 
+from jaxserve.cli import serve
 from jaxserve.core.errors import ConfigError
 from jaxserve.server.model_names import served_names
 from jaxserve.server.server_config import ServerConfig
@@ -68,3 +70,29 @@ def test_no_route_and_no_log_line_shows_the_path(home, caplog):
     logged = [json.loads(record.message)["model"] for record in caplog.records if record.name == "jaxserve.requests"]
     assert logged == ["tiny.Q4_K_M"] * 4 + [None]
     assert not any("secret" in answer.text for answer in answers)
+
+
+def test_a_path_that_is_no_text_has_a_name_that_is(home):
+    (home / os.fsdecode(b"caf\xe9")).mkdir()
+    (name,) = served_names(ServerConfig(), os.fsdecode(b"./caf\xe9"))
+    assert name == "caf?"
+    with pytest.raises(ConfigError, match=r"served_model_name=.caf.* is not UTF-8 text"):
+        ServerConfig(served_model_name=(os.fsdecode(b"caf\xe9"),))
+
+
+@pytest.mark.parametrize("role", ["user", "system", "tool"])
+def test_the_role_of_other_messages_is_none_of_answers(role):
+    with pytest.raises(ConfigError, match=f"response_role='{role}' is the role of other messages"):
+        ServerConfig(response_role=role)
+
+
+@pytest.mark.parametrize("fields", [{"api_key": ("k", " k")}, {"admin_key": "k\n"}])
+def test_a_key_that_headers_cannot_hold_is_refused(fields):
+    with pytest.raises(ConfigError, match="white space, which headers lose"):
+        ServerConfig(**fields)
+
+
+def test_keys_from_the_environment_may_end_with_a_line_break(monkeypatch):
+    monkeypatch.setenv("JAXSERVE_API_KEY", "secret\n")
+    monkeypatch.setenv("JAXSERVE_ADMIN_KEY", "\n")
+    assert serve._from_environment() == {"api_key": "secret"}

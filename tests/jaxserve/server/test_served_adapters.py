@@ -8,9 +8,11 @@ import pytest
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.lora_request import LoRARequest
+from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.lora_modules import LoraModule
 from jaxserve.server.model_names import check_modules
 from jaxserve.server.server_config import ServerConfig
+from jaxserve.server.server_state import ServerState
 from tests.support.fakes.fake_adapters import fake_adapters
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.serving.http_server import NAME, running, until
@@ -204,3 +206,14 @@ def test_a_module_s_base_is_the_parent(server, monkeypatch):
     monkeypatch.setattr(server.state, "model_names", (NAME, "other"))
     parents = {model["id"]: model["parent"] for model in server.get("/v1/models").json()["data"]}
     assert parents == {NAME: None, "other": None, "poet": NAME, "org/clerk": "other"}
+
+
+def test_an_adapter_of_the_command_line_is_on_its_way_while_the_model_loads():
+    """Clients try again after 503, and not after 404."""
+    state = ServerState(ServerConfig(lora_modules=(MODULE,)), ("fake",))
+    with pytest.raises(ApiError) as early:
+        state.served_model("org/clerk")
+    assert (early.value.status, "Retry-After" in early.value.headers) == (503, True)
+    with pytest.raises(ApiError) as unknown:
+        state.served_model("another")
+    assert unknown.value.status == 404

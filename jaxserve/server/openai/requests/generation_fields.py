@@ -92,7 +92,9 @@ class GenerationFields(Body):
     speculation: bool | None = None
     cache_salt: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")
     stream: bool = False
-    request_id: str | None = Field(None, min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[\x21-\x7e]+$")
+    request_id: str | None = Field(
+        None, min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[\x21-\x2e\x30-\x7e]+$"
+    )  # no "/": a path names a response
     priority: int | None = None
     tenant: str | None = Field(None, min_length=1, max_length=MAX_TENANT_CHARS)
     queue_timeout_s: float | None = None

@@ -17,3 +17,11 @@ def test_steps_take_50_ms_at_most(round_s, expected):
     budget.observe(4, 4 * round_s)
     assert budget.num_rounds == expected
     assert budget.num_rounds * round_s <= MAX_STEP_S or budget.num_rounds == 1
+
+
+def test_a_step_whose_rows_had_all_ended_says_nothing():
+    """It takes a millisecond, and the next request would otherwise begin with 16 rounds of 24."""
+    budget = MultiStepBudget(16)
+    budget.observe(1, 0.024)
+    budget.observe(0, 0.001)
+    assert budget.num_rounds == 2

@@ -1,11 +1,13 @@
 """Records of steps add up to what was computed, and reports equal values computed by hand."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from jaxserve.core.buckets import Bucket
+from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.engine.loop.step_stats import StepLog, StepMoments, StepRecord
 from tests.support.fakes.fake_engine import make_engine, make_request
 
@@ -127,3 +129,14 @@ def test_padding_of_a_verify_bucket_is_that_of_its_positions():
     log(replace(full, num_tokens=2 * (6 * 4 + 2), num_rounds=2))
     padding = pytest.approx(12 / (7 * 32))
     assert (log.report(1.0).token_padding, log.report(1.0).row_padding) == (padding, padding)
+
+
+def test_a_step_whose_rows_had_all_ended_computed_nothing():
+    """As the one that was submitted before a lone request's end was known."""
+    log, moments = StepLog(), StepMoments(0.0, 0.1)
+    plan = SimpleNamespace(bucket=Bucket(8, 8, 4), num_rows=1, num_tokens=1, num_decodes=1)
+    found = StepRecord.of(plan, StepOutcome(0, 0, *np.zeros((3, 1))), moments)
+    assert (found.num_rows, found.num_tokens, found.num_rounds, found.kind) == (0, 0, 0, "decode")
+    log(found)
+    log(record(Bucket(8, 8, 4), 8, 8, 8, 0.0, 0.1))
+    assert (log.report(1.0).token_padding, log.report(1.0).row_padding) == (0, 0)

@@ -26,6 +26,7 @@ class Growing:
 
     def __init__(self):
         self.ids, self.prompt_len, self.finish_reason = [9, 9], 2, None
+        self.request = SimpleNamespace(stop_ids=())
 
     @property
     def tokens(self) -> np.ndarray:
@@ -42,16 +43,23 @@ def sample(**params: Any) -> tuple[SequenceOutput, Any]:
     return SequenceOutput(JOB, sequence, OutputText(Detokenizer(TOKENIZER).stream(), wanted, stops)), sequence
 
 
-@given(TOKENS, st.lists(st.booleans(), min_size=12, max_size=12), st.sampled_from(["length", "stop", "error", "abort"]))
-def test_reading_in_between_changes_nothing(tokens, is_read, reason):
+ENDS = st.sampled_from(["length", "stop", "error", "abort", "the end of its form"])
+
+
+@given(TOKENS, st.lists(st.booleans(), min_size=12, max_size=12), ENDS)
+def test_reading_in_between_changes_nothing(tokens, is_read, end):
+    """A token that ends a text is not shown, but the last one of a form is."""
     (read, sequence), (unread, other) = sample(), sample()
+    reason = "stop" if end == "the end of its form" else end
+    for each in (sequence, other) if end == "stop" else ():
+        each.request.stop_ids = (tokens[-1],)
     for i, token in enumerate(tokens):
         for each in (sequence, other):
             each.ids.append(token)
             each.finish_reason = reason if i == len(tokens) - 1 else None
         if is_read[i]:
             assert read.text == read.text
-    shown = tokens[:-1] if reason == "stop" else tokens
+    shown = tokens[:-1] if end == "stop" else tokens
     whole = b"".join(RAW[token] for token in shown)
     assert read.text == unread.text
     if reason == "abort":  # the bytes of an incomplete character are not shown

@@ -1,6 +1,7 @@
 """`EngineMetrics`: counts add up to what was served, for all kinds of steps, samples and ends."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -119,3 +120,4 @@ def test_steps_are_divided_into_all_that_they_compute(bucket, num_tokens, num_ro
     summary = StepSummary.of(record)
     assert summary[:3] == expected
     assert sum(expected) == bucket.num_tokens
+    assert StepSummary.of(replace(record, num_tokens=0, num_rounds=0))[:3] == (0, 0, 0), "all rows had ended"
