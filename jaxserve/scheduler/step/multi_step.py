@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxserve.core.buckets import Bucket, Buckets
 from jaxserve.core.row_layout import SAMPLING_INDEX
+from jaxserve.core.slot_table import NO_SPAN_END
 from jaxserve.scheduler.costs.draft_options import DraftPlan
 from jaxserve.scheduler.memory.page_tables import extend_table, table_width
 from jaxserve.scheduler.memory.preemption import num_available_pages
@@ -65,6 +66,8 @@ def plan_rounds(
     needed = np.minimum(max_computed, slot_table.span_end[decodes]) - starts
     if max_rounds > 1:
         needed[draws_late] = 1
+    if drafts is not None:  # a step without more drafts has fewer rounds, and a drop before its time is not undone
+        needed[slot_table.span_end[decodes] < NO_SPAN_END] = 1
     num_idle = num_available_pages(state, rows)
     room = slot_table.first_pages[:, decodes] + slot_table.table_widths
     # Before this step is committed a row also takes pages for the next one, of forced tokens a chunk.

@@ -8,6 +8,8 @@ import pytest
 from jaxserve import SamplingParams
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.kv_policy_config import StreamingConfig
+from jaxserve.core.options.speculative_config import SpeculativeConfig
+from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.naive_loop import NaiveModel
 from tests.support.naive_streaming import NaiveStream
@@ -67,6 +69,21 @@ def test_a_batch_of_streaming_and_whole_sequences_in_chunks():
     found = generate(llm, [*others, *PROMPTS[1:3]], [whole] * 6 + [GREEDY] * 2)
     assert found[6:] == [naive("llama3", 1), naive("llama3", 2)]
     assert found[:6] == generate(tiny_engine("llama3"), others, SamplingParams(**vars(whole) | {"kv_policy": None}))
+
+
+@pytest.mark.thinned(1)
+@pytest.mark.parametrize("own", [{"method": "ngram"}, {"method": "layer_skip", "skip_layers": (1,)}])
+def test_drafts_of_whole_sequences_change_nothing_next_to_streaming_ones(own):
+    """Which do not draft, also where the others do in the same pass. With n-grams a step may have fewer rounds than
+    were planned."""
+    whole = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, kv_policy=False)
+    others = [np.random.default_rng(i).integers(3, 9, 20 + i).tolist() for i in range(3)]
+    llm = always(engine(speculative_config=SpeculativeConfig(num_speculative_tokens=3, **own)))
+    with counted(llm) as seen:
+        found = generate(llm, [*others, *PROMPTS[1:3]], [whole] * 3 + [GREEDY] * 2)
+    assert found[3:] == [naive("llama3", 1), naive("llama3", 2)]
+    assert found[:3] == generate(tiny_engine("llama3"), others, SamplingParams(**vars(whole) | {"kv_policy": None}))
+    assert sum(proposed for proposed, _ in seen) > 20
 
 
 def test_preemption_changes_nothing():
