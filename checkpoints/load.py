@@ -7,19 +7,17 @@ addition to the arrays only a few pieces exist at any time, whatever the size of
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from checkpoints.loading.packed_leaf import ORDER, PackedLeaf, PartsLeaf
 from checkpoints.loading.pieces import Fields, Piece, Progress, cut, read_codes, read_fields, read_piece
+from checkpoints.loading.plan_checkpoint import plan_checkpoint
 from checkpoints.loading.shard_buffers import Leaf, LeafTuple
 from checkpoints.loading.stored_outliers import COLUMNS, check_columns, read_outliers
-from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
 from checkpoints.mapping.trees import is_tuple, leaf_dtype, matrices, stacked_shape, with_matrices
-from checkpoints.mapping.zero_biases import is_zero_bias
 from checkpoints.open_checkpoint import Checkpoint
 from checkpoints.quantized.forms.fp8_scales import row_scales
 from checkpoints.quantized.packed_file import PackedFile
@@ -42,7 +40,7 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
     """
     structs = matrices(target)
     shapes = {path: _shape(struct) for path, struct in structs.items()}
-    plan = plan_load(str(checkpoint.weights), checkpoint.tensors, shapes, rules, partial(is_zero_bias, checkpoint.file))
+    plan = plan_checkpoint(checkpoint, shapes, rules)
     with_outliers = {
         path for path, struct in structs.items() if isinstance(struct, QTensor) and struct.columns is not None
     }

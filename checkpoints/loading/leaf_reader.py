@@ -6,17 +6,16 @@ whatever the size of the model.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.loading.pieces import cut, read_piece
-from checkpoints.mapping.load_plan import Assignment, plan_load
+from checkpoints.loading.plan_checkpoint import plan_checkpoint
+from checkpoints.mapping.load_plan import Assignment
 from checkpoints.mapping.parts import Part, SavedTree
 from checkpoints.mapping.rules import Rule, Run
-from checkpoints.mapping.zero_biases import is_zero_bias
 from checkpoints.open_checkpoint import Checkpoint
 
 
@@ -34,8 +33,7 @@ class TensorLeaves:
     def __init__(self, checkpoint: Checkpoint, tree: SavedTree, rules: Sequence[Rule]) -> None:
         self._file, self._tree = checkpoint.file, tree
         self._assignments: dict[str, list[Assignment]] = defaultdict(list)
-        where, may_be_left = str(checkpoint.weights), partial(is_zero_bias, checkpoint.file)
-        for assignment in plan_load(where, checkpoint.tensors, tree.shapes, rules, may_be_left):
+        for assignment in plan_checkpoint(checkpoint, tree.shapes, rules):
             self._assignments[assignment.leaf].append(assignment)
 
     def read(self, part: Part, name: str) -> np.ndarray:

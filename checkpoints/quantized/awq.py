@@ -16,7 +16,7 @@ import numpy as np
 
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes, group_len_of, in_order
+from checkpoints.quantized.group_codes import GroupCodes, form_of_groups, group_len_of, in_order
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -77,12 +77,7 @@ class AwqWeight:
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
         """See `GroupedWeight`; None where the last group has fewer inputs."""
-        from pallas_kernels.block_forms.int_forms import int_form
-
-        group_len = min(self.group_len, self.info.shape[1])
-        if self.info.shape[1] % group_len:
-            return None
-        return int_form(BITS, group_len, SCALES[self.scales.dtype], has_zeros=True)
+        return form_of_groups(BITS, self.group_len, self.info.shape[1], self.scales, has_zeros=True)
 
     def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
         """See `GroupedWeight`."""

@@ -18,7 +18,14 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, group_len_of, in_order, order_of
+from checkpoints.quantized.group_codes import (
+    GroupCodes,
+    form_in_order,
+    form_of_groups,
+    group_len_of,
+    in_order,
+    order_of,
+)
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -86,14 +93,8 @@ class GptqWeight:
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
         """See `GroupedWeight`; None where groups have different numbers of inputs."""
-        from pallas_kernels.block_forms.int_forms import int_form
-
-        num_in = self.info.shape[1]
-        if num_in % (group_len := min(self.group_len, num_in)):
-            return None
-        return form_in_order(
-            self, file, int_form(self.scheme.bits, group_len, SCALES[self.scales.dtype], has_zeros=True)
-        )
+        form = form_of_groups(self.scheme.bits, self.group_len, self.info.shape[1], self.scales, has_zeros=True)
+        return form_in_order(self, file, form)
 
     def order(self, file: ColumnFile) -> np.ndarray | None:
         """See `OrderedWeight`."""

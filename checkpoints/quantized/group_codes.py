@@ -67,6 +67,19 @@ def order_of(group: np.ndarray | None, num_groups: int) -> np.ndarray | None:
     return None if (order == np.arange(len(group))).all() else order
 
 
+def form_of_groups(
+    bits: int, group_len: int, num_in: int, scales: TensorInfo, *, has_zeros: bool
+) -> "BlockForm | None":
+    """Of codes in groups of so many inputs, all of them where there are fewer; None: the last group has fewer than the
+    others, or no device keeps such codes."""
+    from pallas_kernels.block_forms.int_forms import int_form
+
+    group_len = min(group_len, num_in)
+    if not group_len or num_in % group_len:
+        return None
+    return int_form(bits, group_len, SCALES[scales.dtype], has_zeros=has_zeros)
+
+
 @runtime_checkable
 class OrderedWeight(Protocol):
     """One whose groups may be of any inputs."""

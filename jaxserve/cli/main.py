@@ -32,8 +32,8 @@ VERBS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a verb. Exit code 2 and one sentence for mistakes that the user can correct; 141 where nobody reads the
-    output."""
+    """Runs a verb. Exit code 2 and one sentence for mistakes that the user can correct; 141 where the pipe
+    that it writes to is closed."""
     argv = sys.argv[1:] if argv is None else argv
     name = argv[0] if argv else "--help"
     if name in ("-h", "--help"):

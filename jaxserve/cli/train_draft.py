@@ -66,7 +66,7 @@ def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
 def _prompts(llm: "LLM", path: Path) -> list[list[int]]:
     """The token ids of each line, asked in the model's chat template if it has one."""
     from jaxserve.core.errors import ConfigError
-    from jaxserve.core.utf8_files import read_utf8
+    from jaxserve.core.utf8_texts import read_utf8
 
     lines = [line.strip() for line in read_utf8(path, "prompts").splitlines() if line.strip()]
     tokenizer = llm.parts.tokenizer

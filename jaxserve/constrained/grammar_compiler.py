@@ -43,12 +43,13 @@ class GrammarCompiler:
         with the reason and, of a schema, the path of the part at fault; `QueueFullError` where others have been
         compiled for too long meanwhile."""
         key = params.key
-        if (known := self._recall(key)) is None:
+        digest = hashlib.sha256(key.encode()).digest()
+        if (known := self._recall(digest)) is None:
             if not self._compiling.acquire(timeout=WAIT_LIMIT_S):
                 message = "too many constraints are waiting to be compiled: try again later"
                 raise QueueFullError(message, PARAM, retry_after_s=round(self._time_limit_s) or 1)
             try:  # what has waited may be known by now
-                known = self._recall(key) or self._compile(key)
+                known = self._recall(digest) or self._compile(key, digest)
             finally:
                 self._compiling.release()
         if (reason := known[0]) is not None:
@@ -61,14 +62,14 @@ class GrammarCompiler:
                 self._process.kill()
                 self._process = None
 
-    def _recall(self, key: str) -> tuple[str | None] | None:
+    def _recall(self, digest: bytes) -> tuple[str | None] | None:
         with self._remembering:
-            if (digest := _digest(key)) not in self._results:
+            if digest not in self._results:
                 return None
             self._results.move_to_end(digest)
             return (self._results[digest],)
 
-    def _compile(self, key: str) -> tuple[str | None]:
+    def _compile(self, key: str, digest: bytes) -> tuple[str | None]:
         is_fresh = self._process is None
         try:
             if self._process is None:
@@ -81,13 +82,9 @@ class GrammarCompiler:
         except LostProcess as error:
             self._process = None
             # A process that served others may have been lost before this constraint, or by what they left in it.
-            return (f"it {error}",) if is_fresh or error.was_late else self._compile(key)
+            return (f"it {error}",) if is_fresh or error.was_late else self._compile(key, digest)
         with self._remembering:
-            self._results[_digest(key)] = reason
+            self._results[digest] = reason
             if len(self._results) > MAX_RESULTS:
                 self._results.popitem(last=False)
         return (reason,)
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from jaxserve.core.errors import ConfigError
+from jaxserve.core.utf8_texts import as_utf8
 from jaxserve.server.server_config import ServerConfig
 
 
@@ -35,4 +36,4 @@ def default_name(model: str) -> str:
     name = model
     if os.path.exists(path):
         name = os.path.basename(path) if os.path.isdir(path) else Path(path).stem
-    return name.encode("utf-8", "replace").decode()
+    return as_utf8(name)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import option
+from jaxserve.core.utf8_texts import is_utf8
 from jaxserve.server.hosts import is_loopback, is_pattern, normalized
 from jaxserve.server.lora_modules import LoraModule
 from jaxserve.text.message_schema import ROLES
@@ -135,7 +136,7 @@ class ServerConfig:
             if not name or self.served_model_name.count(name) > 1:
                 fault = "is given twice" if name else "must not be empty"
                 raise ConfigError(f"served_model_name={name!r} {fault}", param="served_model_name")
-            if name.encode("utf-8", "replace").decode() != name:
+            if not is_utf8(name):
                 raise ConfigError(f"served_model_name={name!r} is not UTF-8 text", param="served_model_name")
         names = [module.request.lora_name for module in self.adapter_modules]
         if repeated := [name for name in names if names.count(name) > 1]:

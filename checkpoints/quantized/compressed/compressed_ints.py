@@ -20,7 +20,14 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, num_words, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes, form_in_order, group_len_of, in_order, order_of
+from checkpoints.quantized.group_codes import (
+    GroupCodes,
+    form_in_order,
+    form_of_groups,
+    group_len_of,
+    in_order,
+    order_of,
+)
 from checkpoints.quantized.outlier_weight import with_outliers
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
@@ -147,12 +154,8 @@ class IntWeight:
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
         """See `GroupedWeight`; None where groups have different numbers of inputs."""
-        from pallas_kernels.block_forms.int_forms import int_form
-
-        num_in, scales = self.info.shape[1], SCALES[self.scales.dtype]
-        if num_in % (group_len := min(self.group_len, num_in)):
-            return None
-        form = int_form(self.scheme.bits, group_len, scales, has_zeros=self.zeros is not None)
+        num_in, has_zeros = self.info.shape[1], self.zeros is not None
+        form = form_of_groups(self.scheme.bits, self.group_len, num_in, self.scales, has_zeros=has_zeros)
         return form_in_order(self, file, form)
 
     def order(self, file: ColumnFile) -> np.ndarray | None:
@@ -187,9 +190,8 @@ class IntWeight:
         return self._unpacked(words, axis=1)[:, : self.info.shape[1]]
 
     def _unpacked(self, words: np.ndarray, axis: int) -> np.ndarray:
-        return unpacked(words, self.scheme.bits, axis, are_split=self.are_split).astype(np.int16) - 2 ** (
-            self.scheme.bits - 1
-        )
+        bits = self.scheme.bits
+        return unpacked(words, bits, axis, are_split=self.are_split).astype(np.int16) - 2 ** (bits - 1)
 
     def _group_of(self, file: ColumnFile, num_groups: int) -> np.ndarray | None:
         """Of each input; None: there is one group."""

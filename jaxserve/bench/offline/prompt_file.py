@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
-from jaxserve.core.utf8_files import read_utf8
+from jaxserve.core.utf8_texts import read_utf8
 from jaxserve.engine.inputs.prompt import Prompt, read_prompt
 
 

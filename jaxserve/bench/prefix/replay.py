@@ -19,13 +19,15 @@ from jaxserve.kv.prefix_cache import PrefixCache
 class Replay:
     """Result of one replay.
 
-    capacity: units that fit. num_hit: units found. host_us: median time to match, take and insert a request.
+    capacity: units that fit. num_hit: units found. num_skipped: requests that do not fit. host_us: median time to
+    match, take and insert a request.
     """
 
     policy: str
     capacity: int
     num_hit: int
     num_evicted: int
+    num_skipped: int
     host_us: float
 
 
@@ -51,7 +53,8 @@ def replay(rows: UnitSequences, policy: str, capacity: int) -> Replay:
         cache.insert(None, row, pages[None])
         seconds.append(time.perf_counter() - inserting_s + taken_s - started_s)
         pool.release(pages)
-    return Replay(policy, capacity, cache.num_hit, cache.num_evicted, 1e6 * float(np.median(seconds)))
+    num_skipped, host_us = len(rows) - len(seconds), 1e6 * float(np.median(seconds))
+    return Replay(policy, capacity, cache.num_hit, cache.num_evicted, num_skipped, host_us)
 
 
 def unlimited(rows: UnitSequences) -> int:

@@ -77,7 +77,6 @@ def run(args: argparse.Namespace) -> int:
         "num_units": sum(map(len, rows)),
         "num_different_units": prefix.num_units(rows),
         "num_hit_unlimited": num_hit_unlimited,
-        "num_skipped": {str(replay["capacity"]): _num_longer(rows, replay["capacity"]) for replay in replays},
         "replays": replays,
     }
     print_report([_table(record)], _notes(record, rows))
@@ -118,14 +117,10 @@ def _notes(record: dict[str, Any], rows: "UnitSequences") -> list[str]:
         "host: median time to match, take and insert a request.",
         *(
             f"{num:,} requests are longer than a cache of {capacity} units and compute all of their tokens."
-            for capacity, num in record["num_skipped"].items()
+            for capacity, num in {replay["capacity"]: replay["num_skipped"] for replay in record["replays"]}.items()
             if num
         ),
     ]
-
-
-def _num_longer(rows: "UnitSequences", capacity: int) -> int:
-    return sum(len(row) > capacity for row in rows)
 
 
 def _share(text: str) -> float:

@@ -13,7 +13,7 @@ from jaxserve.core.compile_times import COMPILE_TIMES
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.lora_request import LoRARequest
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.core.utf8_files import check_utf8
+from jaxserve.core.utf8_texts import is_utf8
 
 NOT_IN_CHAT = ("n", "logprobs", "prompt_logprobs", "detokenize")  # a chat shows one answer as text
 MAX_SAVED_BYTES = 64 << 20
@@ -80,7 +80,8 @@ class Conversation:
         Nothing is added to the turns if the answer has no text, since a message must have some. Raises `RequestError`
         (`ContextFullError`) at once.
         """
-        check_utf8(text, "the question")
+        if not is_utf8(text):
+            raise RequestError("the question is not UTF-8 text")
         return self._answer([*self.turns, {"role": "user", "content": text}])
 
     def retry(self) -> Iterator[str]:
@@ -171,4 +172,4 @@ class Conversation:
 def _is_message(value: Any) -> bool:
     message = cast(dict[str, Any], value) if isinstance(value, dict) else {}
     texts = [message.get(name) for name in ("role", "content")]
-    return all(isinstance(text, str) and text.encode("utf-8", "replace").decode() == text for text in texts)
+    return all(isinstance(text, str) and is_utf8(text) for text in texts)
