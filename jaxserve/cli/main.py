@@ -34,7 +34,17 @@ VERBS = {
 def main(argv: list[str] | None = None) -> int:
     """Runs a verb. Exit code 2 and one sentence for mistakes that the user can correct; 141 where the pipe
     that it writes to is closed."""
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # such as that of `head`, which has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        return 128 + int(signal.SIGPIPE)
+
+
+def _run(argv: list[str]) -> int:
     name = argv[0] if argv else "--help"
     if name in ("-h", "--help"):
         print(_overview())
@@ -55,12 +65,9 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused where it is read
     verb = verb_module(name)
     try:
-        status = verb.run(argv[1:])
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # such as that of `head`, which has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
-        return 128 + int(signal.SIGPIPE)
+        return verb.run(argv[1:])
+    except BrokenPipeError:
+        raise
     except (RequestError, ConfigError, CheckpointError, SourceError, OSError) as error:
         # Invalid input and full disks; an internal fault shows its traceback.
         print(f"jaxserve {name}: {_reason(error)}", file=sys.stderr)

@@ -58,11 +58,12 @@ def test_what_a_terminal_cannot_show_is_replaced(monkeypatch):
     assert b"?." in shown.getvalue()
 
 
-def test_a_reader_that_has_read_enough_is_no_fault(monkeypatch, capsys):
+@pytest.mark.parametrize("words", [["generate", "m", "--prompt", "One", "--max-tokens", "6", "--quiet"], ["--help"]])
+def test_a_reader_that_has_read_enough_is_no_fault(words, monkeypatch, capsys):
     reading, writing = os.pipe()
     os.close(reading)
     monkeypatch.setattr(LLM, "from_config", lambda *_, **__: fake_llm(Reciter(264, said="Paris. ")))
     with open(writing, "w", encoding="utf-8") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
-        assert main(["generate", "m", "--prompt", "One", "--max-tokens", "6", "--quiet"]) == 141
+        assert main(words) == 141
     assert capsys.readouterr().err == ""
