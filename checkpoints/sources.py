@@ -116,9 +116,7 @@ def _weights_in(folder: Path) -> Path:
     if (folder / orbax_folder.FOLDER / orbax_index.INDEX).is_file():
         return folder / orbax_folder.FOLDER
     if (folder / CONVERSION_MANIFEST).is_file():
-        raise SourceError(
-            f"{folder} holds an unfinished conversion: run the same 'jaxserve convert' again to finish it"
-        )
+        raise SourceError(f"{folder} holds an unfinished conversion: run the command that began it again to finish it")
     if (folder / orbax_folder.FOLDER).is_dir():
         raise SourceError(
             f"{folder / orbax_folder.FOLDER} has no {orbax_index.INDEX}: LLM.save was interrupted there (remove "

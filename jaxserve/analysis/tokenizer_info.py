@@ -9,6 +9,7 @@ from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_text import choose_chat_template, eos_ids, named_folder
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.text.gguf_fields import GgufFields
 from jaxserve.text.tokenizer_from_folder import tokenizer_from_folder
 
 GGUF_KINDS = {
@@ -46,10 +47,10 @@ def describe_tokenizer(
 
 
 def _from_gguf(metadata: Mapping[str, Any], model: ModelConfig, has_template: bool) -> TokenizerInfo | None:
-    pieces = metadata.get("tokenizer.ggml.tokens")
+    pieces = GgufFields(metadata).texts("tokens")
     if pieces is None:
         return None
     kind, rule = str(metadata.get("tokenizer.ggml.model")), metadata.get("tokenizer.ggml.pre")
     name = GGUF_KINDS.get(kind, kind)
-    eos = {i: str(pieces[i]) for i in model.eos_ids if i < len(pieces)}
+    eos = {i: pieces[i] for i in model.eos_ids if i < len(pieces)}
     return TokenizerInfo(f"{name} ({rule})" if rule else name, len(pieces), eos, has_template)

@@ -48,7 +48,8 @@ def _write_packed(args: argparse.Namespace) -> int:
     from jaxserve.engine.llm import LLM
 
     make_new_folder(args.folder)
-    options = {"dtype": args.dtype, "revision": args.revision, "cache_dir": args.cache_dir} | LEAST_SIZES
+    cache_dir = None if args.cache_dir is None else str(args.cache_dir)
+    options = {"dtype": args.dtype, "revision": args.revision, "cache_dir": cache_dir} | LEAST_SIZES
     LLM(args.source, quantization=args.quantization, **options).save(args.folder)
     if not args.quiet:
         print(f"{args.folder} is ready", file=sys.stderr)

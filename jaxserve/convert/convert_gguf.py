@@ -58,6 +58,8 @@ def convert_to_gguf(
         try:
             types = BLOCK_TYPES[scheme]
             write_blocks(path, types, tree, rules, leaves, metadata, tables, progress, job, is_renewed=is_overwritten)
+        except CheckpointError:
+            raise
         except (ValueError, OverflowError) as error:  # the source's own metadata may have other numbers
             raise CheckpointError(f"{path} cannot be written: {error}") from error
     return reason

@@ -30,7 +30,7 @@ from jaxserve.convert.merged_leaves import MergedLeaves, adapter_digest
 from jaxserve.convert.output_dir import prepare
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.engine.build.adapter_reading import matrix_shapes
-from jaxserve.engine.build.hf_files import SMALL_FILES, export_source
+from jaxserve.engine.build.hf_files import SMALL_FILES, export_source, gguf_text
 from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.load_weights import TENSOR_NAMES, dims, read_config
@@ -81,11 +81,12 @@ def convert(
         whole = frozenset(AFTER_NORMS) if scales is not None else frozenset[str]()  # Gemma's norms are stored less one
         inputs = None if sums is None else sums.of
         parts = parts_to_write(tree, rules_of("hf", model), leaves, dtype, form, whole, inputs)
+        text = gguf_text(checkpoint)
         prepare(target.folder, source.folder, is_overwritten=target.is_overwritten)
         manifest = ConversionManifest(target.folder, _identity(source, target, dtype, scales or sums, adapter))
         if manifest.is_finished:
             return False
-        export_source(target.folder, checkpoint, model, dtype.name, None if form is None else form.config())
+        export_source(target.folder, checkpoint, model, dtype.name, text, None if form is None else form.config())
         manifest.add(*(path.name for path in _small_files(target.folder)))
         if target.format == "orbax":
             write_orbax(target.folder, tree, leaves, manifest, progress)

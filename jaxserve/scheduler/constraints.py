@@ -54,6 +54,7 @@ class Constraints:
     def __init__(self, matchers: GrammarMatchers):
         self._matchers = matchers
         self._trials: dict[str, int] = {}  # sequences without a request, negative ids, whose grammars are compiled
+        self._num_trials = 0
         self._prepared = OrderedDict[str, None]()  # grammars that were compiled lately
         self._masks: dict[int, np.ndarray | None] = {}  # by sequence id; None: not known yet
         self._allowed: dict[int, np.ndarray] = {}  # by sequence id, where the request allows some tokens only
@@ -64,7 +65,8 @@ class Constraints:
         key = params.key
         if key not in self._prepared:
             if key not in self._trials:
-                self._trials[key] = -1 - max(map(abs, self._trials.values()), default=0)
+                self._num_trials += 1  # ids are not used again: the process may speak of a dropped trial later
+                self._trials[key] = -self._num_trials
                 self._matchers.start(self._trials[key], params, (), forces=False)
             if not self._matchers.is_ready(self._trials[key]):
                 return False

@@ -127,17 +127,14 @@ def _text(value: Any, name: str) -> str:
 def _schema(value: Any, name: str) -> str:
     """The schema's text. Its keys keep their order, which is that of the properties in the output."""
     if isinstance(value, str):
-        text = _text(value, name)
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise _error(f"{name} is not JSON: {error}"[:300], name) from None
-    else:
-        try:
-            text = json.dumps(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise _error(f"{name} is not JSON: {error}"[:300], name) from None
-        _text(text, name)
+        _text(value, name)
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        value = json.loads(text)
+        unescaped = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _error(f"{name} is not JSON: {error}"[:300], name) from None
+    _text(unescaped, name)  # of a text the escapes, too
     if not isinstance(value, dict | bool):
         raise _error(f"{name} must be a JSON object", name)
     return text

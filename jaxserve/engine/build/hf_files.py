@@ -1,5 +1,6 @@
 """Wiring: the small files of a model's folder: configuration, tokenizer, chat template, end-of-sequence ids."""
 
+import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,11 +8,14 @@ from typing import Any
 
 from checkpoints.formats.atomic_files import write_json
 from checkpoints.open_checkpoint import Checkpoint
+from jaxserve.core.errors import ConfigError
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families import registry
 from jaxserve.text.chat_template import ChatTemplate, chat_template_from_gguf
 from jaxserve.text.tokenizer import Tokenizer
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
+
+log = logging.getLogger(__name__)
 
 CONFIG = "config.json"
 # Files of a Hugging Face folder that are copied unchanged.
@@ -29,21 +33,37 @@ COPIED = (
 SMALL_FILES = (CONFIG, *COPIED)
 
 
+GgufText = tuple[Tokenizer, ChatTemplate]
+
+
+def gguf_text(checkpoint: Checkpoint) -> GgufText | None:
+    """Of a GGUF file's header. None: it has none that can be read, which is logged, or the checkpoint is a folder."""
+    if checkpoint.spelling != "gguf":
+        return None
+    try:
+        return tokenizer_from_gguf(checkpoint.metadata), chat_template_from_gguf(checkpoint.metadata)
+    except ConfigError as reason:
+        log.warning("the folder gets no tokenizer, load it with one of another folder: %s", reason)
+        return None
+
+
 def export_source(
     folder: Path,
     checkpoint: Checkpoint,
     model: ModelConfig,
     dtype: str,
+    text: GgufText | None,
     quantization: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes the small files of a checkpoint's folder, now in `dtype`: copied, or made from a GGUF header.
 
-    quantization: the `quantization_config` of its weights; None: they are plain.
+    text: `gguf_text` of the checkpoint. quantization: the `quantization_config` of its weights; None: they are plain.
     """
     config = _config(checkpoint, model, dtype)
     write_json(folder / CONFIG, config if quantization is None else config | {"quantization_config": quantization})
     if checkpoint.spelling == "gguf":
-        export_text(folder, tokenizer_from_gguf(checkpoint.metadata), chat_template_from_gguf(checkpoint.metadata))
+        if text is not None:
+            export_text(folder, *text)
         return
     for name in COPIED:
         if (checkpoint.folder / name).is_file():

@@ -135,8 +135,8 @@ class InputProcessor:
                 f"the model's context of {longest}",
                 "min_tokens",
             )
-        barred = {*self.eos_ids, *(params.stop_token_ids or ())} if params.min_tokens else set[int]()
-        if params.allowed_token_ids is not None and barred.issuperset(params.allowed_token_ids):
+        barred = self._barred(params)
+        if params.allowed_token_ids is not None and set(barred).issuperset(params.allowed_token_ids):
             raise RequestError(
                 "allowed_token_ids holds only tokens that end the text, which min_tokens bans: no token could be drawn",
                 "allowed_token_ids",
@@ -268,10 +268,14 @@ class InputProcessor:
         self.check_grammar(constraint)
         self._checked = constraint
 
+    def _barred(self, params: SamplingParams) -> tuple[int, ...]:
+        """What min_tokens bans: the tokens that end the text."""
+        eos_ids = () if params.ignore_eos else self.eos_ids
+        return (*eos_ids, *(params.stop_token_ids or ())) if params.min_tokens else ()
+
     def _check_edits(self, params: SamplingParams, bad_words: BadWords) -> None:
         count = len(params.logit_bias or ()) + len(bad_words)
-        if params.min_tokens:
-            count += len(params.stop_token_ids or ()) + len(self.eos_ids)
+        count += len(self._barred(params))
         if count > self.max_edits:
             raise RequestError(
                 f"logit_bias, bad_words and the tokens that min_tokens bans change {count} logits; at most "

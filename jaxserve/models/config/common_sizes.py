@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config.config_keys import ConfigKeys, token_ids
@@ -108,6 +108,13 @@ def gguf_keys(metadata: Mapping[str, Any], architecture: str) -> ConfigKeys:
     return ConfigKeys(own, f"the GGUF header ({prefix}*)")
 
 
+def _num_tokens(metadata: Mapping[str, Any]) -> int:
+    tokens: Any = metadata.get("tokenizer.ggml.tokens", [])
+    if not isinstance(tokens, list):
+        raise ConfigError("the GGUF header: tokenizer.ggml.tokens must be a list of texts")
+    return len(cast(list[Any], tokens))
+
+
 def gguf_sizes(keys: ConfigKeys, metadata: Mapping[str, Any], is_tied: bool) -> Sizes:
     """From a GGUF header."""
     d_model, num_heads = keys.take_int("embedding_length"), keys.take_int("attention.head_count")
@@ -115,7 +122,7 @@ def gguf_sizes(keys: ConfigKeys, metadata: Mapping[str, Any], is_tied: bool) -> 
     keys.require("attention.value_length", (head_dim,), head_dim)
     keys.require("expert_count", (0,), 0)
     return Sizes(
-        vocab_size=keys.take_int("vocab_size", len(metadata.get("tokenizer.ggml.tokens", ()))),
+        vocab_size=keys.take_int("vocab_size", _num_tokens(metadata)),
         num_layers=keys.take_int("block_count"),
         d_model=d_model,
         d_mlp=keys.take_int("feed_forward_length"),

@@ -53,11 +53,14 @@ class ConfigKeys:
             raise ConfigError(f"{self._source}: {name}={value!r} must be an integer of at least {minimum}", param=name)
         return int(value)
 
-    def take_float(self, name: str, default: Any = ...) -> Any:
-        """A positive number, or `default`, of any type, if the key is absent."""
+    def take_float(self, name: str, default: Any = ..., zero: float | None = None) -> Any:
+        """A positive number, or `default`, of any type, if the key is absent. zero: what 0 stands for; None: it is
+        refused."""
         value = self.take(name, default)
         if value is default:
             return value
+        if zero is not None and isinstance(value, Real) and value is not False and value == 0:
+            return zero
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
             raise ConfigError(f"{self._source}: {name}={value!r} must be a positive number", param=name)
         return float(value)

@@ -27,7 +27,7 @@ def make_rope(keys: ConfigKeys, head_dim: int, max_position: int, tables: Tables
     dim = None if rotated == head_dim else rotated
     # As in llama.cpp, a factor without a type is linear.
     kind = keys.require("rope.scaling.type", ("none", "linear", "yarn", "longrope"), "linear")
-    factor = float(keys.take("rope.scaling.factor", 0.0)) or 1.0
+    factor = keys.take_float("rope.scaling.factor", 1.0, zero=1.0)
     original = keys.take_int("rope.scaling.original_context_length", max_position)
     attention = keys.take_float("rope.scaling.attn_factor", 1.0)
     keys.take("rope.scaling.finetuned", None)  # a fact of the training, without effect

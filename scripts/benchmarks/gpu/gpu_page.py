@@ -56,7 +56,7 @@ def write(results: Results, about: dict[str, str], folder: Path, name: str, *, i
 
 
 def page(results: Results, about: dict[str, str], drawings: list[str], *, is_dry: bool) -> str:
-    parts = [f"# Measured on {about['device']}", *([DRY] if is_dry else [])]
+    parts = [f"# Measured on {about.get('device', 'no device')}", *([DRY] if is_dry else [])]
     parts.append(as_markdown([["", ""], *([key, text] for key, text in about.items())]))
     parts.append(_verdict(results))
     for title, rows in sections(results).items():

@@ -31,7 +31,11 @@ def main(argv: list[str]) -> int:
 
     from scripts.benchmarks.gpu.environment import about, no_gpu
 
-    device = jax.devices()[0]
+    try:
+        device = jax.devices()[0]
+    except RuntimeError as error:  # JAX_PLATFORMS names a platform that does not start
+        print(f"device_day: {error}", file=sys.stderr)
+        return NO_GPU
     if not args.dry_run and device.platform != "gpu":
         print(f"device_day: {no_gpu()}", file=sys.stderr)
         return NO_GPU

@@ -251,7 +251,7 @@ def test_an_unfinished_conversion_is_no_model_yet(form, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         convert(checkpoint("llama3"), tmp_path / "cut", *options)
     monkeypatch.setattr(module, name, write)
-    with pytest.raises(SourceError, match="unfinished conversion: run the same 'jaxserve convert' again"):
+    with pytest.raises(SourceError, match="unfinished conversion: run the command that began it again"):
         resolve(str(tmp_path / "cut"))
     convert(checkpoint("llama3"), tmp_path / "cut", *options)
     assert_same_model(tree_of(tmp_path / "cut"), tree_of(whole))

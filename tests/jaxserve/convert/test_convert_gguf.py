@@ -84,3 +84,14 @@ def test_block_types_are_written_decoded_and_once_rounded(tmp_path):
     assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
     (_, ours), (_, theirs) = tree_of(folder, dtype="bfloat16"), tree_of(source, dtype="bfloat16")
     np.testing.assert_array_equal(ours["layers"]["global"]["qkv"], theirs["layers"]["global"]["qkv"])
+
+
+def test_a_file_without_a_tokenizer_becomes_a_folder_without_one(tmp_path, caplog):
+    """As `convert_to_gguf` writes them of such folders. Nothing is overwritten before this is known."""
+    vocabulary = {"tokenizer.ggml.tokens": VOCABULARIES["byte level"]["tokenizer.ggml.tokens"]}
+    source = gguf_file(tmp_path / "m.gguf", "Q8_0", vocabulary, is_gemma=False)
+    folder = convert(source, tmp_path / "out", "--dtype", "float32")
+    (_, ours), (described, theirs) = tree_of(folder), tree_of(source)
+    assert_same_model((described, ours), (described, theirs))
+    assert not (folder / "tokenizer.json").exists()
+    assert "the folder gets no tokenizer" in caplog.text

@@ -28,7 +28,8 @@ MAX_ID_CHARS = 128
 SAMPLING_FIELDS = (
     "n temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty seed stop stop_token_ids "
     "ignore_eos max_tokens min_tokens prompt_logprobs skip_special_tokens spaces_between_special_tokens "
-    "include_stop_str_in_output logit_bias allowed_token_ids bad_words skip_reading_prefix_cache"
+    "include_stop_str_in_output logit_bias allowed_token_ids bad_words skip_reading_prefix_cache speculation "
+    "kv_policy"
 ).split()
 SCHEDULING_FIELDS = tuple(SchedulingKwargs.__annotations__)
 # Fields whose defaults a model's generation_config.json may set.

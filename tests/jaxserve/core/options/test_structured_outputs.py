@@ -22,7 +22,7 @@ GOOD = {
     "structural_tag": {"structures": [], "triggers": []},
 }
 BAD = {
-    "json": ["", "{", "[]", "5", [1], 5, {"a": {1, 2}}, '{"a": ' * 5000, {"a": "x" * MAX_CHARS}],
+    "json": ["", "{", "[]", "5", [1], 5, {"a": {1, 2}}, '{"a": ' * 5000, {"a": "x" * MAX_CHARS}, '{"\\ud800": {}}'],
     "regex": ["", 5, b"a", "\ud800", "a" * (MAX_CHARS + 1)],
     "choice": [[], "yes", [""], [1], ["a"] * (MAX_CHOICES + 1), ["a" * MAX_CHARS, "b"], {"a": 1}],
     "grammar": ["", 5, ["a"]],
@@ -141,3 +141,10 @@ def test_any_values_give_params_or_a_request_error_that_names_them(values):
     else:
         assert json.loads(params.key)
         assert StructuredOutputsParams.read(dataclasses.asdict(params)) == params
+
+
+def test_a_schema_has_as_many_characters_as_an_object_and_as_a_text():
+    """Escapes of others than ASCII do not count."""
+    schema = {"title": "\u6587" * (MAX_CHARS // 2)}
+    as_text = json.dumps(schema, ensure_ascii=False)
+    assert StructuredOutputsParams(json=schema) == StructuredOutputsParams(json=as_text)

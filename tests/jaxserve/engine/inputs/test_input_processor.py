@@ -69,11 +69,16 @@ def test_nothing_left_to_draw_is_refused():
     params = SamplingParams(allowed_token_ids=[7], min_tokens=1)
     with pytest.raises(RequestError, match="no token could be drawn"):
         processor().make([1], params)
+    assert processor().make([1], replace(params, ignore_eos=True)).stop_ids == ()
 
 
 def test_too_many_changed_logits_are_refused():
     with pytest.raises(RequestError, match="at most 10"):
         processor().make([1], SamplingParams(logit_bias=dict.fromkeys(range(11), 1.0)))
+    ten = SamplingParams(logit_bias=dict.fromkeys(range(10), 1.0), min_tokens=1)
+    with pytest.raises(RequestError, match="change 11 logits; at most 10"):
+        processor().make([1], ten)
+    processor().make([1], replace(ten, ignore_eos=True))
 
 
 def test_forms_of_prompts():

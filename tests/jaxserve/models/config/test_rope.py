@@ -68,6 +68,7 @@ def test_the_context_settles_which_factors_rotate():
 
 def test_headers_say_what_llama_cpp_reads_in_them():
     assert from_header()[0] == Rope(1e4)
+    assert from_header(**{"scaling.factor": 0.0})[0] == Rope(1e4)
     assert from_header(**{"scaling.factor": 2.0})[0] == Rope(1e4, (2.0,) * 4)
     assert from_header(**{"scaling.factor": 2.0, "scaling.type": "none"})[0] == Rope(1e4)
     assert from_header(dimension_count=6)[0] == Rope(1e4, dim=6)
@@ -83,6 +84,8 @@ def test_headers_say_what_llama_cpp_reads_in_them():
         ({}, {"scaling.type": "longrope"}, rope_gguf.SHORT),
         ({}, {"scaling.type": "yarn", "scaling.yarn_ext_factor": 0.5}, "ext_factor"),
         ({}, {"freq_base": 0.0}, "freq_base"),
+        ({}, {"scaling.factor": "two"}, "scaling.factor"),
+        ({}, {"scaling.factor": [1.0, 2.0]}, "scaling.factor"),
         ({}, {"scaling.alpha": 2.0}, "scaling.alpha"),
     ],
 )

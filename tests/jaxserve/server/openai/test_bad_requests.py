@@ -1,9 +1,12 @@
 """Invalid and unsupported fields are refused by name, with the expected status, before they reach the engine."""
 
 import difflib
+from dataclasses import fields
 
 import pytest
 
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.server.openai.requests.generation_fields import SAMPLING_FIELDS, GenerationFields
 from jaxserve.server.openai.requests.unsupported_fields import IGNORED, INSTEAD, UNSUPPORTED
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.jaxserve.text.small_vocab import byte_level
@@ -355,3 +358,11 @@ def test_unknown_paths_and_methods(client):
 def _said(answer):
     choices = answer["choices"]
     return [choice.get("text", choice.get("message")) for choice in choices], answer["usage"], answer["model"] == NAME
+
+
+def test_every_accepted_field_of_sampling_reaches_the_engine():
+    common = set(GenerationFields.model_fields) & {field.name for field in fields(SamplingParams)}
+    assert common - set(SAMPLING_FIELDS) == {"structured_outputs"}  # `response_format` can state it, too
+    with running(fake_llm()) as server:
+        answer = server.post("/v1/completions", COMPLETION | {"kv_policy": True})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "kv_policy")
