@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from jaxserve.core.did_you_mean import did_you_mean
 from jaxserve.core.errors import RequestError
+from jaxserve.core.utf8_texts import is_utf8
 
 PARAM = "structured_outputs"
 KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -129,15 +130,15 @@ def _schema(value: Any, name: str) -> str:
     if isinstance(value, str):
         _text(value, name)
     try:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        value = json.loads(text)
-        unescaped = json.dumps(value, ensure_ascii=False)
+        schema = json.loads(value) if isinstance(value, str) else value
+        unescaped = json.dumps(schema, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise _error(f"{name} is not JSON: {error}"[:300], name) from None
-    _text(unescaped, name)  # of a text the escapes, too
-    if not isinstance(value, dict | bool):
+    if not is_utf8(unescaped):  # escapes in a text, too
+        raise _error(f"{name} has half of a UTF-16 surrogate pair", name)
+    if not isinstance(schema, dict | bool):
         raise _error(f"{name} must be a JSON object", name)
-    return text
+    return value if isinstance(value, str) else _text(unescaped, name)
 
 
 def _choice(value: Any, name: str) -> tuple[str, ...]:

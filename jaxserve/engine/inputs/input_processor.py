@@ -274,8 +274,7 @@ class InputProcessor:
         return (*eos_ids, *(params.stop_token_ids or ())) if params.min_tokens else ()
 
     def _check_edits(self, params: SamplingParams, bad_words: BadWords) -> None:
-        count = len(params.logit_bias or ()) + len(bad_words)
-        count += len(self._barred(params))
+        count = len(params.logit_bias or ()) + len(bad_words) + len(self._barred(params))
         if count > self.max_edits:
             raise RequestError(
                 f"logit_bias, bad_words and the tokens that min_tokens bans change {count} logits; at most "

@@ -148,3 +148,5 @@ def test_a_schema_has_as_many_characters_as_an_object_and_as_a_text():
     schema = {"title": "\u6587" * (MAX_CHARS // 2)}
     as_text = json.dumps(schema, ensure_ascii=False)
     assert StructuredOutputsParams(json=schema) == StructuredOutputsParams(json=as_text)
+    compact = json.dumps({str(i): {} for i in range(MAX_CHARS // 16)}, separators=(",", ":"))
+    StructuredOutputsParams(json=compact + " " * (MAX_CHARS - len(compact)))
