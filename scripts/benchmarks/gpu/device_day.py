@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
         print(f"\nNot complete: {', '.join(left)}. The same command goes on with them.")
     print(f"\nWrote {', '.join(map(str, files))}")
     is_wrong = any(r["fault"] for r in results.of("checks"))
-    return 1 if left or is_wrong or results.num_broken else 0
+    return 1 if left or is_wrong or results.failed else 0
 
 
 def run_part(
@@ -80,7 +80,7 @@ def run_part(
             break
         if len(own) == before:
             reason = f"its process ended with code {code} before its first task"
-            journal.ends(part.name, "start", part.name, 0.0, reason, is_broken=True)
+            journal.does_not_start(part.name, reason)
             break
         if "starts" in own[-1]:
             if code is None:
@@ -88,7 +88,7 @@ def run_part(
             else:
                 how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             task, reason = own[-1]["starts"], f"its process {how}"
-            journal.ends(part.name, task, own[-1]["table"], time.monotonic() - started_s, reason, is_broken=True)
+            journal.ends(part.name, task, own[-1]["table"], time.monotonic() - started_s, reason, is_failed=True)
             print(f"{part.name}: {task}: {reason}", file=sys.stderr, flush=True)
     return 0
 

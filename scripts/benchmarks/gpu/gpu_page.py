@@ -108,10 +108,12 @@ def drawn(results: Results) -> dict[str, str]:
 
 def _verdict(results: Results) -> str:
     checked: list[dict[str, Any]] = results.of("checks")
+    failed = [f"{task} ({table})" for table, tasks in results.failed.items() for task in tasks]
+    failures = f" **Failed tasks**: {', '.join(failed)}." if failed else ""
     wrong = [r["workload"] for r in checked if r["fault"]]
     if not checked:
-        return "No workload was checked in this run."
+        return f"No workload was checked in this run.{failures}"
     largest = max((r["error"] for r in checked if r["error"] is not None), default=float("nan"))
     if wrong:
-        return f"**{len(wrong)} of {len(checked)} checked workloads are wrong**: {', '.join(wrong)}."
-    return f"All {len(checked)} checked workloads equal the reference: the largest error is {largest:.1e}."
+        return f"**{len(wrong)} of {len(checked)} checked workloads are wrong**: {', '.join(wrong)}.{failures}"
+    return f"All {len(checked)} checked workloads equal the reference: the largest error is {largest:.1e}.{failures}"

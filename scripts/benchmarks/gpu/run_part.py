@@ -57,13 +57,13 @@ def run(part: str, tasks: Iterable[Task], journal: Journal, is_healthy: Callable
         journal.starts(part, task.name, task.table)
         started_s = time.monotonic()
         try:
-            outcome = task.run()
-            is_doubtful = bool(outcome.get("fault"))  # a check reports its errors among its figures
+            outcome, is_failed = task.run(), False
         except Exception as error:
-            outcome, is_doubtful = reason_of(error), not isinstance(error, NotImplementedError)
+            outcome, is_failed = reason_of(error), not isinstance(error, NotImplementedError)
+        is_doubtful = is_failed or (not isinstance(outcome, str) and bool(outcome.get("fault")))  # a check's figures
         is_sick = is_doubtful and not is_healthy()
         took_s = time.monotonic() - started_s
-        journal.ends(part, task.name, task.table, took_s, outcome, is_broken=is_sick)
+        journal.ends(part, task.name, task.table, took_s, outcome, is_failed=is_failed or is_sick)
         reason = f": {outcome}" if isinstance(outcome, str) else ""
         print(f"{part}: {task.name}, {took_s:.1f} s{reason}", file=sys.stderr, flush=True)
         if is_sick:

@@ -29,8 +29,8 @@ class Results:
     missing: dict[str, dict[str, str]] = field(default_factory=dict)
     took_s: dict[str, float] = field(default_factory=dict)
     """By part."""
-    num_broken: int = 0
-    """Tasks that ended their process or the device."""
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    """By table: the tasks that raised an error, or ended their process or the device."""
 
     def of(self, table: str) -> list[Record]:
         return self.records.get(table, [])
@@ -46,11 +46,15 @@ class Journal:
         self._add(part=part, starts=task, table=table)
 
     def ends(
-        self, part: str, task: str, table: str, took_s: float, outcome: Record | str, *, is_broken: bool = False
+        self, part: str, task: str, table: str, took_s: float, outcome: Record | str, *, is_failed: bool = False
     ) -> None:
-        """outcome: the figures, or the reason why there are none. is_broken: it ended its process, or the device."""
+        """outcome: the figures, or the reason why there are none. is_failed: see `Results`."""
         key = "reason" if isinstance(outcome, str) else "record"
-        self._add(part=part, ends=task, table=table, took_s=took_s, is_broken=is_broken, **{key: outcome})
+        self._add(part=part, ends=task, table=table, took_s=took_s, is_failed=is_failed, **{key: outcome})
+
+    def does_not_start(self, part: str, reason: str) -> None:
+        """Until the part does: no task of it has ended."""
+        self._add(part=part, does_not_start=reason)
 
     def completes(self, part: str) -> None:
         self._add(part=part, completes=True)
@@ -89,14 +93,23 @@ class Journal:
 
     def results(self) -> Results:
         results = Results()
+        unstarted: dict[str, str] = {}
         for line in self.lines():
+            if "does_not_start" in line:
+                unstarted[line["part"]] = line["does_not_start"]
+            elif "starts" in line or "completes" in line:
+                unstarted.pop(line["part"], None)
             if "record" in line:
                 results.records.setdefault(line["table"], []).append(line["record"])
             elif "reason" in line:
                 results.missing.setdefault(line["table"], {})[line["ends"]] = line["reason"]
             if "ends" in line:
-                results.num_broken += line["is_broken"]
                 results.took_s[line["part"]] = results.took_s.get(line["part"], 0.0) + line["took_s"]
+                if line["is_failed"]:
+                    results.failed.setdefault(line["table"], []).append(line["ends"])
+        for part, reason in unstarted.items():
+            results.missing.setdefault(part, {})["start"] = reason
+            results.failed.setdefault(part, []).append("start")
         return results
 
     def _add(self, **line: Any) -> None:

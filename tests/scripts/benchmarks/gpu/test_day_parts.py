@@ -32,7 +32,7 @@ def test_what_crashes_hangs_or_breaks_the_device_costs_its_task_alone(tmp_path, 
     ]
     results = journal.results()
     assert len({record["pid"] for record in results.of("planted")}) == 5, "a new process after each"
-    assert results.num_broken == 4
+    assert results.failed == {"planted": ["abort", "hang", "illegal address"], "planted checks": ["fault"]}
     assert results.missing["planted"] == {
         "abort": "its process ended by SIGABRT",
         "hang": "its process hung, and was ended after 5 s",
@@ -61,6 +61,10 @@ def test_a_part_whose_process_does_not_start_is_listed(tmp_path, capfd):
     assert device_day.run_part(part, tmp_path, journal, limit_s=60, task_limit_s=60, is_dry=True) == 0
     assert journal.results().missing == {"planted": {"start": "its process ended with code 1 before its first task"}}
     assert "has no attribute 'nothing'" in capfd.readouterr().err
+    assert journal.results().failed == {"planted": ["start"]}
+    run_part.run("planted", [Task("one", "planted", dict)], journal, lambda: True)
+    assert not journal.results().missing, "a later call has started it"
+    assert not journal.results().failed
 
 
 def test_what_cannot_run_is_listed_with_its_reason(tmp_path):
@@ -76,6 +80,7 @@ def test_what_cannot_run_is_listed_with_its_reason(tmp_path):
     assert journal.results().missing == {
         "t": {"stepped aside": "head dim 7 is not served", "broken": "RuntimeError: no memory"}
     }
+    assert journal.results().failed == {"t": ["broken"]}
     assert run_part.run("q", tasks, journal, lambda: False) == run_part.SICK
     assert len(names(tmp_path, "q")) == 2
 

@@ -62,6 +62,9 @@ def test_the_page_says_what_is_wrong_and_what_is_missing():
     assert "dry run" not in text
     results.records["checks"][0]["fault"] = "another pool"
     assert "**1 of 1 checked workloads are wrong**: one." in page(results, about, [], is_dry=False)
+    assert "Failed" not in text
+    results.failed = {"checks": ["two"]}
+    assert "**Failed tasks**: two (checks)." in page(results, about, [], is_dry=False)
 
 
 def test_drawings_are_bars_to_scale():
