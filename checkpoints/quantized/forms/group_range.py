@@ -20,8 +20,9 @@ Loss = Callable[[Float[np.ndarray, "N G K"]], Float[np.ndarray, "N G"]]
 
 
 def squared(errors: Float[np.ndarray, "N G K"]) -> Float[np.ndarray, "N G"]:
-    """The `Loss` by which all weights are alike."""
-    return np.square(errors).sum(axis=2, dtype=np.float32)
+    """The `Loss` by which all weights are alike; infinite for errors beyond 1e19."""
+    with np.errstate(over="ignore"):
+        return np.square(errors).sum(axis=2, dtype=np.float32)
 
 
 def by_importance(importance: Float[np.ndarray, "I"], group_len: int) -> Loss:
@@ -51,12 +52,12 @@ def group_ranges(
     least, most = np.minimum(groups.min(axis=2), 0), np.maximum(groups.max(axis=2), 0)
     best = np.full(least.shape, np.inf, np.float32)
     scales, zeros = np.zeros(least.shape, np.float32), np.zeros(least.shape, np.uint8)
-    for share in shares:
+    for number, share in enumerate(shares):
         scale = (share * (most - least) / (2**bits - 1)).astype(np.float32)
         zero = np.rint(-share * least / np.where(scale > 0, scale, 1)).astype(np.uint8)
         rounded = decoded(codes_of(groups, scale[..., None], zero[..., None], bits), scale[..., None], zero[..., None])
         lost = loss(rounded - groups)
-        is_better = lost < best
+        is_better = (lost < best) | (number == 0)  # a first loss that is infinite counts too
         best = np.where(is_better, lost, best)
         scales, zeros = np.where(is_better, scale, scales), np.where(is_better, zero, zeros)
     return scales, zeros

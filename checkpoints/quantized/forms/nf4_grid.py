@@ -28,7 +28,7 @@ class Nf4Grid:
     def of_groups(self, groups: Float[np.ndarray, "N G K"], loss: Loss) -> OfGroups:
         """See `CodeGrid`. Of some shares of the largest value, that with the least loss."""
         most = largest(groups)
-        best, factors = np.full(most.shape, np.inf, np.float32), np.zeros_like(most)
+        best, factors = np.inf, most
         for share in SHARES:
             factor = (share * most).astype(np.float32)
             own = (factor[..., None],)

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file, out_file
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.options.quantization_names import QUANTIZATIONS
+
+if TYPE_CHECKING:
+    from jaxserve.bench.quality.compare_quality import Quality  # which imports jax
 
 DEFAULT = ["dense", "int8", "w8a8"]
 OPTIONS = {"tokenizer", "revision", "hf_token", "cache_dir", "load_format", "dtype", "seed", "tensor_parallel_size"}
@@ -50,12 +53,8 @@ def run(args: argparse.Namespace) -> int:
     for model, form in forms:
         EngineConfig.create(model, **options, quantization=form)  # all checked before one is measured
 
-    from rich.console import Console
-
-    from jaxserve.bench.machine import host
-    from jaxserve.bench.quality.compare_quality import Load, PureModel, compare_quality
-    from jaxserve.bench.quality.quality_report import quality_page, quality_table
-    from jaxserve.cli.tables.report_output import progress_printer, write_record
+    from jaxserve.bench.quality.compare_quality import Load, PureModel, Quality, compare_quality
+    from jaxserve.cli.tables.report_output import progress_printer
     from jaxserve.engine.pure_model import load
     from jaxserve.functional.cut_text import cut_file
 
@@ -70,14 +69,30 @@ def run(args: argparse.Namespace) -> int:
     names = [f"{short[model]}, {form}" for model, form in forms]
     loads: list[Load | None] = [None, *(partial(load_form, *one) for one in forms[1:])]
     on_progress = progress_printer(args.quiet)
-    results = list(compare_quality(first, list(zip(names, loads, strict=True)), pieces, on_progress))
-    title = f"{args.text.name}: {pieces.size:,} tokens in pieces of {args.context}"
-    facts = {"text": args.text.name, "tokens": pieces.size, "context": args.context, "cpu": host()["cpu"]}
+    results: list[Quality] = []
+    try:
+        for result in compare_quality(first, list(zip(names, loads, strict=True)), pieces, on_progress):
+            results.append(result)
+    finally:
+        if results:  # also those before a model that is refused
+            report(args, pieces.size, results)
+    return 0
+
+
+def report(args: argparse.Namespace, num_tokens: int, results: "Sequence[Quality]") -> None:
+    """Prints the table and writes the files that are asked for."""
+    from rich.console import Console
+
+    from jaxserve.bench.machine import host
+    from jaxserve.bench.quality.quality_report import quality_page, quality_table
+    from jaxserve.cli.tables.report_output import write_record
+
+    title = f"{args.text.name}: {num_tokens:,} tokens in pieces of {args.context}"
+    facts = {"text": args.text.name, "tokens": num_tokens, "context": args.context, "cpu": host()["cpu"]}
     Console().print(quality_table(title, results))
     write_record(args.json, facts | {"models": [asdict(result) for result in results]})
     if args.report is not None:
         args.report.write_text(quality_page(title, results, facts))
-    return 0
 
 
 def short_names(models: Sequence[str]) -> dict[str, str]:

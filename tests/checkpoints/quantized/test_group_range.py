@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from checkpoints.quantized.forms.group_range import SHARES, by_importance, by_products, codes_of, decoded, group_ranges
+from checkpoints.quantized.forms.group_range import (
+    SHARES,
+    by_importance,
+    by_products,
+    codes_of,
+    decoded,
+    group_ranges,
+    squared,
+)
+from checkpoints.quantized.forms.nf4_grid import Nf4Grid
 
 RANDOM = np.random.default_rng(0)
 
@@ -66,3 +75,10 @@ def test_weights_of_one_sign_and_of_zero():
     assert (found[1, 1] == 0).all()
     assert (np.sign(found) * np.sign(groups) >= 0).all()
     assert SHARES[0] == 1
+
+
+def test_groups_whose_squared_errors_overflow_have_the_widest_range():
+    groups = RANDOM.normal(size=(2, 2, 16)).astype(np.float32)
+    np.testing.assert_allclose(rounded(1e30 * groups, 4), 1e30 * rounded(groups, 4, shares=(1.0,)), rtol=1e-5)
+    huge, factors = Nf4Grid().of_groups(1e30 * groups, squared)[0], np.abs(groups).max(axis=2)
+    np.testing.assert_allclose(huge, 1e30 * factors, rtol=1e-5)

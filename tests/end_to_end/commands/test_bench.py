@@ -191,7 +191,8 @@ def test_quality_compares_forms_of_the_weights_on_a_text(tmp_path, capsys):
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"vocab_size": 512}))
     two = ["bench", "quality", model, str(other), *given, "--load-format", "dummy", "--quantizations", "dense"]
-    check_mistake_here(two, f"{other}, dense has a vocabulary of 512 tokens, not 320", capsys)
+    check_mistake_here([*two, "--json", str(out)], f"{other}, dense has a vocabulary of 512 tokens, not 320", capsys)
+    assert len(json.loads(out.read_text())["models"]) == 1, "what was measured before is written"
 
 
 def log_softmax(logits):
