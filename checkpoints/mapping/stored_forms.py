@@ -45,7 +45,8 @@ def stored_forms(
 
     Such codes are of types without a form, of a gate and its other half in different forms or orders, or of the leaves
     `divided`, whose inputs are divided over `num_shards` devices, if a device's share ends within a block. shapes: of
-    the leaves. on_device: the form in which devices have blocks of a file's form, by it and by a row's inputs.
+    the leaves. on_device: the form in which devices have blocks of a file's form, by it and by a device's share of
+    a row's inputs.
     """
     matrices = {name: info for name, info in file.tensors.items() if len(info.shape) == 2 and 0 not in info.shape}
     coded = {name: info.dtype for name, info in matrices.items() if info.dtype not in INTEGER_DTYPES | DENSE}
@@ -62,7 +63,7 @@ def stored_forms(
         path = rule.leaf(layer)
         leaf, form, lost = path.rpartition("/")[2], stored.get(name), None
         if form is not None:
-            form = on_device(form, info.shape[1])
+            form = on_device(form, info.shape[1] // (num_shards if path in divided else 1))
             if path in divided and info.shape[1] % (form.block_len * num_shards):
                 lost = NeverPacked(form.name, leaf, CUT)
             elif form.has_order and not rule.is_stacked:

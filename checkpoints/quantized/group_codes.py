@@ -114,9 +114,12 @@ class GroupedWeight(Protocol):
 
 
 def fields_of(form: "BlockForm", found: GroupCodes) -> dict[str, np.ndarray]:
-    """The fields of a form of `int_forms`, each [rows, groups · count]. Raises CheckpointError for numbers beyond."""
+    """The fields of a form of `int_forms`, each [rows, groups · count], and that of zero points as devices may have
+    them. Raises CheckpointError for numbers beyond."""
+    from pallas_kernels.block_forms.packed_zeros import packed_zeros
+
     bits = sum(plane.bits for plane in form.planes)
-    for values, most in ((found.codes, 2**bits - 1), (found.zeros, 255)):
+    for values, most in ((found.codes, 2**bits - 1), (found.zeros, 2**bits - 1)):
         if values.size and not 0 <= values.min() <= values.max() <= most:
             raise CheckpointError(f"a weight has codes or zero points beyond {bits} bits: use quantization='dense'")
     fields = packed_codes(form, found.codes.astype(np.uint8))
@@ -124,6 +127,7 @@ def fields_of(form: "BlockForm", found: GroupCodes) -> dict[str, np.ndarray]:
     fields["scales"] = found.scales.astype(np.dtype(dtypes["scales"]))
     if "zeros" in dtypes:
         fields["zeros"] = found.zeros.astype(np.uint8)
+        fields |= packed_zeros(np, form, fields)
     return fields
 
 

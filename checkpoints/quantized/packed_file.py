@@ -18,5 +18,5 @@ class PackedFile(Protocol):
 
     def read_fields(self, name: str, start: int, stop: int) -> dict[str, np.ndarray]:
         """The form's fields of rows `[start, stop)`, each [rows, blocks · count]; also those of the form that
-        kernels read in its place (`wide_blocks.py`)."""
+        kernels read in its place (`wide_blocks.py`, `packed_zeros.py`)."""
         ...

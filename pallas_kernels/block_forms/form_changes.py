@@ -1,6 +1,7 @@
 """Device: the fields of blocks as devices of every kind have them, from those of a file, and back.
 
-`saved_form` is what does not depend on the device: float16 as such, Q5_0 and Q5_1 in blocks of 32. The scales of double
+`saved_form` is what does not depend on the device: float16 as such, Q5_0 and Q5_1 in blocks of 32, a byte for each zero
+point. The scales of double
 quantization that a GPU has as numbers, rounded as its products would round them, stay numbers: their codes are gone.
 """
 
@@ -12,21 +13,24 @@ from jax import lax
 from pallas_kernels.block_forms.block_form import BlockForm, Fields
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import without_half_bits
+from pallas_kernels.block_forms.packed_zeros import PackedZeros, packed_zeros, without_packed_zeros
 from pallas_kernels.block_forms.table_forms import NestedScales
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS, file_planes, wide_planes
 
 
 def saved_form(form: BlockForm) -> BlockForm:
     """The form in which blocks are saved that a device has in this one."""
-    form = without_half_bits(form)
+    form = without_packed_zeros(without_half_bits(form))
     return GGML_FORMS[form.name] if _is_wide(form) else form
 
 
 def saved_fields(form: BlockForm, fields: Fields) -> dict[str, Any]:
     """The fields of `saved_form(form)`."""
-    found = dict(fields)
-    if _is_wide(without_half_bits(form)):
+    found, plain = dict(fields), without_half_bits(form)
+    if _is_wide(plain):
         found |= file_planes(jnp, found)
+    if isinstance(plain.scales, PackedZeros):
+        found["zeros"] = plain.scales.zeros(found)
     return _of(saved_form(form), found)
 
 
@@ -35,6 +39,8 @@ def device_fields(saved: BlockForm, fields: Fields, form: BlockForm) -> dict[str
     found, plain = dict(fields), without_half_bits(form)
     if _is_wide(plain) and not _is_wide(saved):
         found |= wide_planes(jnp, found)
+    if isinstance(plain.scales, PackedZeros):
+        found |= packed_zeros(jnp, saved, found)
     if isinstance(saved.scales, NestedScales) and not isinstance(plain.scales, NestedScales):
         (dtype,) = (field.dtype for field in plain.fields if field.name == "scales")
         found["scales"] = saved.scales(found, jnp.float32).scales.astype(dtype)

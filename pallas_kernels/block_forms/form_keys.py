@@ -12,6 +12,7 @@ from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.input_orders import with_order, without_order
 from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.packed_zeros import PackedZeros, with_packed_zeros
 from pallas_kernels.block_forms.table_forms import (
     SCALE_DTYPES,
     NestedScales,
@@ -22,13 +23,15 @@ from pallas_kernels.block_forms.table_forms import (
 )
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 
-HALF_BITS, ORDER, WIDE = "half bits of ", "in any order ", "wide "
+HALF_BITS, ORDER, PACKED_ZEROS, WIDE = "half bits of ", "in any order ", "packed zeros of ", "wide "
 
 
 def key_of(form: BlockForm) -> str:
     """A name that says all of a form."""
     if (stored := without_half_bits(form)) != form:
         return HALF_BITS + key_of(stored)
+    if isinstance(form.scales, PackedZeros):
+        return PACKED_ZEROS + key_of(form.scales.plain)
     if form.has_order:
         return ORDER + key_of(without_order(form))
     if WIDE_FORMS.get(form.name) == form:
@@ -49,6 +52,9 @@ def form_of_key(key: str) -> BlockForm:
     """The form of such a name; raises ValueError for another one."""
     if key.startswith(HALF_BITS):
         return with_half_bits(form_of_key(key.removeprefix(HALF_BITS)))
+    if key.startswith(PACKED_ZEROS):
+        form = with_packed_zeros(plain := form_of_key(key.removeprefix(PACKED_ZEROS)), 0)
+        return _found(key, None if form == plain else form)
     if key.startswith(ORDER):
         return with_order(form_of_key(key.removeprefix(ORDER)))
     if key.startswith(WIDE) and (name := key.removeprefix(WIDE)) in WIDE_FORMS:
@@ -68,6 +74,10 @@ def form_of_key(key: str) -> BlockForm:
             form = int_form(int(bits), int(group_len), scales, zeros == "zeros")
         case _:
             form = None
+    return _found(key, form)
+
+
+def _found(key: str, form: BlockForm | None) -> BlockForm:
     if form is None:
         raise ValueError(f"{key!r} is no form of blocks")
     return form

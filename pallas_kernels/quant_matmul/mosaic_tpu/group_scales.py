@@ -19,12 +19,13 @@ from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.ggml_forms import six_bits
 from pallas_kernels.block_forms.half_bits import without_half_bits
 from pallas_kernels.block_forms.looked_up import looked_up
+from pallas_kernels.block_forms.packed_zeros import PackedZeros
 from pallas_kernels.block_forms.table_forms import NestedScales
 from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.quant_matmul.mosaic_tpu.half_floats import from_bits
 
-OFFSETS = {"minima", "block_minima", "zeros"}
+OFFSETS = {"minima", "block_minima", "zeros", "packed_zeros"}
 """Fields by which groups have offsets."""
 PACKED = {"block_scales", "block_minima", "group_scales"}
 """The fields of Q4_K and Q5_K: scales and minima of 6 bits, of 8 groups in 12 bytes."""
@@ -33,6 +34,8 @@ OF_BLOCKS = {"block_scales", "group_scales"}
 """Those of Q6_K."""
 NESTED = {"scale_codes", "outer_scales", "scale_offsets"}
 """Those of double quantization."""
+ZEROS = {"scales", "packed_zeros"}
+"""Those of groups whose zero points are packed."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def check_scales(form: BlockForm) -> None:
     halves = [field.name for field in form.fields if field.dtype == "float16"]
     if halves:
         raise NotImplementedError(f"it reads no float16 ({', '.join(halves)}), but their bits (`with_half_bits`)")
-    if not (_is_plain(form) or scale_fields(form) in (PACKED, OF_BLOCKS, NESTED)):
+    if not (_is_plain(form) or scale_fields(form) in (PACKED, OF_BLOCKS, NESTED, ZEROS)):
         raise NotImplementedError(f"it does not compute the scales of {form.name}")
 
 
@@ -83,6 +86,8 @@ def compute(form: BlockForm, fields: Refs, memory: Refs, zero: int) -> None:
             _plain(form, own, kept, zero)
         elif isinstance(form.scales, NestedScales):
             _nested(form.scales, own, kept)
+        elif isinstance(packed := without_half_bits(form).scales, PackedZeros):
+            _with_zeros(packed, own, kept, zero)
         elif offsets is None:
             _of_blocks(own, kept)
         else:
@@ -113,6 +118,14 @@ def _nested(nested: NestedScales, fields: Refs, kept: GroupScales) -> None:
     for i in range(outer.shape[0]):
         own = kept.scales.at[pl.ds(i * count, count)]
         own[...] = own[...] * outer[pl.ds(i, 1), :] + offsets[pl.ds(i // of_block, 1), :]
+
+
+def _with_zeros(packed: PackedZeros, fields: Refs, kept: GroupScales, zero: int) -> None:
+    assert kept.offsets is not None
+    kept.scales[...] = real(fields["scales"][...])
+    places = packed.places(fields["packed_zeros"][...].astype(jnp.int32))
+    for rows, zeros in zip(_each(len(places), len(places[0])), places, strict=True):
+        kept.offsets[rows, :] = kept.scales[rows, :] * (zero - zeros.astype(jnp.float32))
 
 
 def _of_blocks(fields: Refs, kept: GroupScales) -> None:

@@ -100,10 +100,9 @@ def rows_of_8_bits(shape):
     return config, tensors | {"a.SCB": tensors["a.SCB"] / 32}, None
 
 
-# A zero point has a byte instead of 3 or 4 bits; that is more than with groups of 64 or 128.
 MAKERS = {
-    "gptq of 3 bits": (lambda shape: gptq(3, "gptq_v2", in_any_order(shape[1]), shape), 1.08),
-    "awq": (awq, 1.08),
+    "gptq of 3 bits": (lambda shape: gptq(3, "gptq_v2", in_any_order(shape[1]), shape), 1.02),
+    "awq": (awq, 1.02),
     "compressed-tensors": (floats_and_ints, 1.02),
     "bitsandbytes": (four_bits, 1.06),  # more of longer rows have a factor of their factors in common
 }
@@ -131,7 +130,8 @@ def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
     assert found == plain
     assert len({tuple(text) for text in found}) > 1, "texts depend on the prompt"
     assert len(packed_leaves(llm)) == 4, "qkv, o, gate_up, down"
-    assert stored <= device_bytes(packed_leaves(llm)) <= most * stored
+    # qkv has the order of its inputs once, and the file three times.
+    assert 0.98 * stored <= device_bytes(packed_leaves(llm)) <= most * stored
 
 
 @pytest.mark.thorough

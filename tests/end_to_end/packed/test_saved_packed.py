@@ -119,7 +119,13 @@ def ordered(tmp_path_factory):
 @pytest.mark.parametrize("make", [None, groups.four_bits])
 def test_orders_and_scales_of_scales_are_in_a_folder(ordered, make, tmp_path):
     _, folder, params = of_groups(tmp_path, make) if make else ordered
-    assert stored_bytes(folder) == device_bytes(params)
+    of_zeros = sum(
+        values.nbytes
+        for path, values in jax.tree_util.tree_leaves_with_path(params)
+        if "packed_zeros" in jax.tree_util.keystr(path)
+    )
+    assert (of_zeros > 0) == (make is None)
+    assert stored_bytes(folder) == device_bytes(params) + of_zeros, "a byte for each zero point, not for two"
     assert_equal(params_of(folder, **PACKED), params)
 
 

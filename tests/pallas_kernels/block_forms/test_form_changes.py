@@ -12,6 +12,7 @@ from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.block_forms.input_orders import with_order
 from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.packed_zeros import packed_zeros, with_packed_zeros
 from pallas_kernels.block_forms.table_forms import nested_form, table_form, without_nesting
 from pallas_kernels.block_forms.wide_blocks import with_wide_blocks
 from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
@@ -19,13 +20,23 @@ from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
 SHAPE = (2, 3, 512)
 NF4 = table_form("NF4", tuple(np.linspace(-1, 1, 16).tolist()), 64)
 NESTED = nested_form(NF4, tuple(np.linspace(-1, 1, 256).tolist()), 4, SHAPE[-1])
-GROUPS = int_form(4, 64, "float16", has_zeros=True)
+GROUPS, *SMALL_GROUPS = (
+    int_form(bits, group_len, "float16", has_zeros=True) for bits, group_len in ((4, 64), (4, 32), (3, 32), (2, 64))
+)
 assert GROUPS is not None
-FORMS = [*GGML_FORMS.values(), GROUPS, with_order(GROUPS), NESTED, float_form("float8_e4m3fn", 128, "bfloat16")]
+FORMS = [
+    *GGML_FORMS.values(),
+    GROUPS,
+    *SMALL_GROUPS,
+    with_order(SMALL_GROUPS[0]),
+    with_order(GROUPS),
+    NESTED,
+    float_form("float8_e4m3fn", 128, "bfloat16"),
+]
 
 
 def on_tpu(form):
-    return with_half_bits(with_wide_blocks(form, SHAPE[-1]))
+    return with_half_bits(with_wide_blocks(with_packed_zeros(form, SHAPE[-1]), SHAPE[-1]))
 
 
 def on_gpu(form):
@@ -38,7 +49,11 @@ def fields_of(form: BlockForm):
         fields = form.split(blocks_of(form.name, (np.prod(out), num_inputs)))
     else:
         rng, num_blocks = np.random.default_rng(0), num_inputs // form.block_len
-        fields = {field.name: rng.integers(0, 256, (*out, num_blocks * field.count)) for field in form.fields}
+        most = {"zeros": 2 ** sum(plane.bits for plane in form.planes)}
+        fields = {
+            field.name: rng.integers(0, most.get(field.name, 256), (*out, num_blocks * field.count))
+            for field in form.fields
+        }
     return {field.name: jnp.asarray(fields[field.name].reshape(*out, -1), field.dtype) for field in form.fields}
 
 
@@ -71,3 +86,16 @@ def test_scales_of_double_quantization_are_rounded_once_and_saved_as_the_numbers
     np.testing.assert_array_equal(found["bits_4"], exact["bits_4"])
     assert saved_form(own) == own
     jax.tree.map(np.testing.assert_array_equal, saved_fields(own, found), found)
+
+
+@pytest.mark.parametrize(("bits", "group_len"), [(2, 32), (2, 128), (3, 64), (4, 32), (4, 64), (4, 128), (8, 32)])
+def test_zero_points_are_packed_where_bytes_would_add_more_than_two_percent(bits, group_len):
+    form = int_form(bits, group_len, "float16", has_zeros=True)
+    assert form is not None
+    of_file = group_len * bits / 8 + 2 + bits / 8
+    packed = with_packed_zeros(form, 4 * group_len)
+    assert packed.block_bytes / packed.block_len * group_len <= 1.02 * of_file
+    assert (packed == form) == (form.block_bytes <= 1.02 * of_file)
+    assert with_packed_zeros(form, 5 * group_len) == form, "rows of which bytes would have parts stay as they are"
+    zeros = np.zeros((2, 5), np.uint8)
+    assert not packed_zeros(np, form, {"zeros": zeros})

@@ -12,6 +12,7 @@ from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.block_forms.input_orders import with_order
 from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.packed_zeros import with_packed_zeros
 from pallas_kernels.block_forms.table_forms import nested_form, table_form, with_scales
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 
@@ -21,12 +22,16 @@ STORED = [*GGML_FORMS.values(), *WIDE_FORMS.values()] + [
     for group_len, scales, has_zeros in ((32, "float16", True), (64, "bfloat16", False), (128, "float32", True))
 ]
 STORED += [float_form(codes, *rest) for codes in NAMES for rest in ((128, "bfloat16"), (4096, "float16"))]
+SMALL_GROUPS = int_form(4, 32, "float16", True)
 TABLE, SCALE_TABLE = (tuple(np.linspace(-1, 1, n, dtype=np.float32).tolist()) for n in (16, 256))
 NF4 = table_form("NF4", TABLE, 64)
 STORED += [NF4, table_form("FP4", TABLE, 128), nested_form(NF4, SCALE_TABLE, 8, 1024)]
 STORED += [nested_form(NF4, TABLE * 16, 8, 1024), nested_form(NF4, TABLE * 16, 4, 1024)]
 STORED += [with_scales(NF4, "bfloat16"), with_scales(NF4, "float16")]
 STORED += [with_order(int_form(4, 128, "float16", True)), with_order(int_form(8, 64, "bfloat16", False))]
+STORED += [
+    with_packed_zeros(form, 0) for form in (SMALL_GROUPS, with_order(SMALL_GROUPS), int_form(2, 64, "float32", True))
+]
 FORMS = STORED + [kept for form in STORED if (kept := with_half_bits(form)) != form]
 
 
@@ -39,7 +44,16 @@ def test_a_form_is_found_by_its_key(form):
     assert form_of_key(key_of(form)) == form
 
 
-@pytest.mark.parametrize("key", ["Q9_9", "int 4 3 float16 zeros", "nf4 4 64 float16 zeros", "float int8 32 float16"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "Q9_9",
+        "packed zeros of int 4 128 float16 zeros",
+        "int 4 3 float16 zeros",
+        "nf4 4 64 float16 zeros",
+        "float int8 32 float16",
+    ],
+)
 def test_other_keys_are_refused(key):
     with pytest.raises(ValueError, match=r"no form"):
         form_of_key(key)

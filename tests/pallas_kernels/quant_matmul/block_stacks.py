@@ -6,6 +6,7 @@ import numpy as np
 from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.packed_zeros import with_packed_zeros
 from pallas_kernels.block_forms.table_forms import nested_form, table_form, with_scales
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 from pallas_kernels.block_tensor import BlockTensor
@@ -44,6 +45,11 @@ TABLE_FORMS["NF4-g64 of bfloat16"] = with_scales(NF4, "bfloat16")
 FLOAT32_SCALES = int_form(4, 32, "float32", False)
 assert FLOAT32_SCALES is not None
 INT_FORMS["INT4-g32 of float32"] = FLOAT32_SCALES
+INT_FORMS |= {
+    f"{form.name} with packed zeros": with_packed_zeros(form, 0)
+    for bits, group_len in [(2, 64), (4, 32)]
+    if (form := int_form(bits, group_len, "float16", has_zeros=True)) is not None
+}
 FORMS = GGML_FORMS | {f"{name} wide": form for name, form in WIDE_FORMS.items()} | INT_FORMS | FLOAT_FORMS | TABLE_FORMS
 
 

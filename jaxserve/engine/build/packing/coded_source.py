@@ -49,9 +49,7 @@ def coded_while_loading(config: EngineConfig, source: ModelSource, device: Devic
         names = _names(config, source.model, source.checkpoint)
     packing = Packing(decoded=name)
     if isinstance(coding, BlockCoding):
-        on_device = form_on(device, choose_dtype(config.dtype, source.model.dtype))
-        form = on_device(coding.block_form(), source.model.d_model)  # the same for all lengths of rows
-        packing = _kept(config, source.model, form, device)
+        packing = _kept(config, source.model, coding.block_form(), device)
     elif source.checkpoint is None:
         raise _fault(config, "it would not change the size of random weights: leave it out")
     if source.checkpoint is None:
@@ -75,6 +73,7 @@ def _names(config: EngineConfig, model: ModelConfig, checkpoint: Checkpoint) -> 
 def _kept(config: EngineConfig, model: ModelConfig, form: BlockForm, device: DeviceKind | jax.Device) -> Packing:
     """The matrices of the layers that are multiplied as codes; the others are decoded."""
     num_devices, dtype = config.tensor_parallel_size, choose_dtype(config.dtype, model.dtype)
+    on_device = form_on(device, dtype)
     specs = {path: decoded_spec(leaf) for path, leaf in matrices(declare(model, ONE, jnp.float32)).items()}
     packed = matrices(declare(model, ONE, jnp.float32, packing=Packing(layers=form)))
     paths = [path for path, leaf in packed.items() if isinstance(leaf, BlockTensor)]
@@ -83,9 +82,13 @@ def _kept(config: EngineConfig, model: ModelConfig, form: BlockForm, device: Dev
             raise _fault(config, f"{path} has {specs[path].shape[-1]} inputs, no multiple of {form.block_len}")
     # A device's share of the inputs is a number of whole groups.
     shares = {path: num_devices if specs[path].axes[-1] is not None else 1 for path in paths}
-    whole = [path for path in paths if specs[path].shape[-1] % (form.block_len * shares[path]) == 0]
+    own = tuple(
+        (path, on_device(form, specs[path].shape[-1] // shares[path]))
+        for path in paths
+        if specs[path].shape[-1] % (form.block_len * shares[path]) == 0
+    )
     try:
-        packing = kept_on(device, num_devices, dtype, model, Packing(own=tuple((path, form) for path in whole)))
+        packing = kept_on(device, num_devices, dtype, model, Packing(own=own))
     except NothingKept as reason:
         advice = "name int8 or w8a8, or load what `jaxserve quantize` writes with this scheme, which is decoded"
         raise _fault(config, f"the codes are not multiplied here ({reason}): {advice}") from reason

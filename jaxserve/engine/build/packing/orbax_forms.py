@@ -71,7 +71,8 @@ def saved_blocks(
         for leaf, matrix in _packed_of(file, part).items():
             path, num_in = part.leaves[leaf], matrix.shape[-1]
             saved = form_of_fp8_rows(num_in) if isinstance(matrix.form, Scheme) else matrix.form
-            forms = tuple(on_device(form, num_in) for form in (saved if isinstance(saved, tuple) else (saved,)))
+            share = num_in // (num_shards if path in divided else 1)
+            forms = tuple(on_device(form, share) for form in (saved if isinstance(saved, tuple) else (saved,)))
             lost = {
                 NeverPacked(form.name, leaf, CUT)
                 for form in forms

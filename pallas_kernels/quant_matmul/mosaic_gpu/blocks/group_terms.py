@@ -11,6 +11,7 @@ from jaxtyping import Array, Num
 
 from pallas_kernels.block_forms.block_form import BlockForm, Scales
 from pallas_kernels.block_forms.ggml_forms import six_bits
+from pallas_kernels.block_forms.packed_zeros import PackedZeros
 
 F32 = jnp.float32
 
@@ -38,13 +39,23 @@ def code_dtype(form: BlockForm) -> str:
 
 def group_terms(form: BlockForm, fields: dict[str, Num[Array, "64 n"]], dtype: Any) -> GroupTerms:
     """Of the groups of a step, computed in float32 and rounded once. fields: a step's, `per_row(1)`."""
-    scales, offsets, zeros = _of_block(fields) if "block_scales" in fields else form.scales(fields, F32)
+    scales, offsets, zeros = _scales(form, fields)
     if zeros is not None:
         zeros = (zeros - float(centre(form))).astype(dtype)
     elif centre(form) != form.zero:
         added = scales * float(centre(form) - form.zero)
         offsets = added if offsets is None else offsets + added
     return GroupTerms(scales.astype(dtype), zeros, None if offsets is None else offsets.astype(dtype))
+
+
+def _scales(form: BlockForm, fields: dict[str, jax.Array]) -> Scales:
+    if "block_scales" in fields:
+        return _of_block(fields)
+    if not isinstance(form.scales, PackedZeros):
+        return form.scales(fields, F32)
+    places = form.scales.places(fields["packed_zeros"].astype(jnp.int32))
+    columns = [place[:, i : i + 1] for i in range(places[0].shape[1]) for place in places]
+    return Scales(fields["scales"].astype(F32), zeros=jnp.concatenate(columns, axis=1).astype(F32))
 
 
 def _of_block(fields: dict[str, jax.Array]) -> Scales:

@@ -68,6 +68,7 @@ def copied(compiled, fields):
         ("v6e:2x2", "Q4_0", 64, GATE_UP, "bfloat16"),
         ("v6e:2x2", "Q4_K", 1, DOWN, "bfloat16"),
         ("v6e:2x2", "INT4-g128, zeros", 300, DOWN, "bfloat16"),
+        ("v6e:2x2", "INT4-g32, packed zeros", 8, DOWN, "bfloat16"),
         ("v6e:2x2", "Q8_0", 8, QKV, "float32"),
         ("v5e:2x2", "FP8-g128", 8, DOWN, "bfloat16"),
         ("v6e:2x2", "NF4-g64", 8, QKV, "bfloat16"),

@@ -10,6 +10,7 @@ from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_forms.packed_zeros import with_packed_zeros
 from pallas_kernels.block_forms.table_forms import nested_form
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 from pallas_kernels.block_tensor import BlockTensor
@@ -29,6 +30,7 @@ FORMS = {
     **{f"{name} wide": form for name, form in WIDE_FORMS.items()},
     "INT4-g32": ints(4, 32),
     "INT4-g64": ints(4, 64),
+    "INT4-g32, packed zeros": with_packed_zeros(ints(4, 32, has_zeros=True), 0),
     "INT4-g128, zeros": ints(4, 128, has_zeros=True),
     "INT4-g256": ints(4, 256),
     "INT6-g128, zeros": ints(6, 128, "bfloat16", has_zeros=True),

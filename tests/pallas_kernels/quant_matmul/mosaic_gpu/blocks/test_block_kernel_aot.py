@@ -27,6 +27,7 @@ COMPILED = [
     ("Q4_K", 8, 14336, 4096, "silu"),
     ("Q6_K", 64, 4096, 14336, None),
     ("INT4-g128 with zeros", 8, 6144, 4096, None),
+    ("INT4-g32 with packed zeros", 64, 14336, 4096, "silu"),
     ("FP8-g128", 8, 4096, 14336, None),
     ("NF4-g64", 8, 14336, 4096, "silu"),
     ("MXFP4", 64, 1536, 640, "silu"),
