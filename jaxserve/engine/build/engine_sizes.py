@@ -10,6 +10,7 @@ from jaxserve.engine.build.kv_pool_size import (
     is_sized_by_memory,
     longest_sequence,
     num_host_pages,
+    policy_pages,
     pool_bytes,
 )
 from jaxserve.scheduler.step_limits import check_token_budget
@@ -50,11 +51,13 @@ def resolve(
     max_num_seqs, max_tokens = max_rows_and_tokens(config, memory.platform)
     chunk = min(config.max_chunk_tokens or max_tokens, max_tokens)
     wanted_len = context_len(config, max_position)
-    wanted_pages = 1 + max_num_seqs * groups.max_sequence_pages(wanted_len, chunk) + config.max_loras * adapter_pages
+    own_pages = policy_pages(config, groups)
+    sequence_pages = groups.max_sequence_pages(wanted_len, chunk) + own_pages
+    wanted_pages = 1 + max_num_seqs * sequence_pages + config.max_loras * adapter_pages
     num_pages = config.num_pages or min(wanted_pages, pool_bytes(config, memory) // page_bytes)
-    fits = longest_sequence(groups, num_pages - 1 - adapter_pages, wanted_len, chunk)
+    fits = longest_sequence(groups, num_pages - 1 - adapter_pages - own_pages, wanted_len, chunk)
     if fits < (config.max_model_len or 1):
-        need = 1 + groups.max_sequence_pages(wanted_len, chunk) + adapter_pages
+        need = 1 + sequence_pages + adapter_pages
         raise ConfigError(
             f"num_pages={num_pages} hold {fits} tokens of a sequence, less than max_model_len={wanted_len}, which "
             f"takes {need} pages ({need * page_bytes} bytes); raise num_pages or kv_cache_memory_bytes, or set "
@@ -78,7 +81,8 @@ def narrowed(config: EngineConfig, sizes: EngineSizes, groups: KVGroups, memory:
     config: the user's options; sizes: those that they, or an earlier result of this function, lead to. None where the
     pool is large enough, where memory does not decide its size, or where no size was left open.
     """
-    most_pages = 1 + sizes.max_num_seqs * groups.max_sequence_pages(sizes.max_model_len, sizes.max_chunk_tokens)
+    sequence_pages = groups.max_sequence_pages(sizes.max_model_len, sizes.max_chunk_tokens)
+    most_pages = 1 + sizes.max_num_seqs * (sequence_pages + policy_pages(config, groups))
     if not is_sized_by_memory(config, memory) or sizes.num_pages >= most_pages:
         return None
     row_pages = (sizes.num_pages - 1) / (sizes.max_num_seqs * groups.num_groups)

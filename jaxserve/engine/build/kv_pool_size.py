@@ -7,6 +7,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.host_memory import host_memory_bytes
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import MEMORY_UTILIZATION, EngineConfig
+from jaxserve.kv.streaming_policy import StreamingPolicy
 
 CPU_POOL_BYTES = 2**30  # a laptop's memory is not the engine's alone, unlike an accelerator's
 
@@ -81,6 +82,11 @@ def num_host_pages(config: EngineConfig, page_bytes: int) -> int:
             "host_kv_cache_bytes",
         )
     return asked // page_bytes
+
+
+def policy_pages(config: EngineConfig, groups: KVGroups) -> int:
+    """Pages that a sequence has outside its page tables."""
+    return 0 if config.streaming is None else StreamingPolicy(config.streaming).num_own_pages(groups)
 
 
 def pages_for_sequences(room_bytes: int, page_bytes: int) -> int:

@@ -11,9 +11,10 @@ import jax
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.adapter_reading import max_adapter_pages
 from jaxserve.engine.build.engine_sizes import may_have_fewer_rows
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
-from jaxserve.engine.build.kv_pool_size import bytes_left, is_sized_by_memory, memory_share
+from jaxserve.engine.build.kv_pool_size import bytes_left, is_sized_by_memory, memory_share, policy_pages
 from jaxserve.models.config.model_config import ModelConfig
 
 KEPT_SHARE = 0.9  # of the pages stay where an error does not say how much memory is missing
@@ -100,8 +101,8 @@ def excess_bytes(config: EngineConfig, spec: EngineSpec, executables: Iterable[A
 def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage) -> EngineSpec:
     """The same engine with fewer pages, or, where these would not hold a sequence, for half as many at once.
 
-    Raises ConfigError where a sequence of `max_model_len`, or of one chunk where that was left open, would not fit, and
-    the user chose how many run at once or it is few.
+    Raises ConfigError where a sequence of `max_model_len`, or of one chunk (and of what the KV policy keeps) where that
+    was left open, would not fit, and the user chose how many run at once or it is few.
     """
     sizes, programs, memory = shortage.spec.sizes, shortage.spec.programs, shortage.spec.memory
     mesh, page_bytes = programs.settings.model.mesh, programs.layout.page_bytes
@@ -112,8 +113,10 @@ def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage)
             "Free memory, or run `jaxserve compile` again with a smaller --num-pages or --memory-utilization",
             param="compiled",
         )
-    shortest = min(config.max_model_len or chunk, sizes.max_model_len)
-    fewest = 1 + programs.groups.max_sequence_pages(shortest, chunk)
+    least = chunk if config.streaming is None else max(chunk, config.streaming.capacity)
+    shortest = min(config.max_model_len or least, sizes.max_model_len)
+    sequence_pages = programs.groups.max_sequence_pages(shortest, chunk) + policy_pages(config, programs.groups)
+    fewest = 1 + sequence_pages + max_adapter_pages(programs)
     lost = (
         before - int(before * KEPT_SHARE)
         if shortage.missing is None

@@ -1,12 +1,17 @@
 """The sizes of an engine: what the user set is kept or refused, the rest fits the memory."""
 
+from dataclasses import replace
+
 import pytest
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.kv_policy_config import StreamingConfig
 from jaxserve.engine.build.engine_sizes import resolve
 from jaxserve.engine.build.kv_pool_size import MemoryBudget, longest_sequence
+from jaxserve.kv.streaming_policy import StreamingPolicy
+from jaxserve.scheduler.step_limits import StepLimits
 
 GEMMA = KVGroups((512,) * 5 + (None,), 16)
 LLAMA = KVGroups((None,), 16)
@@ -40,6 +45,27 @@ def test_a_context_that_was_left_open_shrinks_to_the_pool():
     assert sizes_of(num_pages=11).max_model_len == 160
     with pytest.raises(ConfigError, match="at most 160"):
         sizes_of(num_pages=11, max_model_len=161)
+
+
+@pytest.mark.parametrize("groups", [LLAMA, GEMMA])
+@pytest.mark.parametrize("sizes", [{"max_num_seqs": 1}, {"num_pages": 180}, {"num_pages": 180, "max_num_seqs": 1}])
+def test_sizes_that_were_left_open_leave_room_for_the_pages_of_the_kv_policy(groups, sizes):
+    streaming = {"name": "streaming", "num_sinks": 4, "window": 60}
+    found = sizes_of(groups, kv_policy=streaming, max_num_batched_tokens=64, **sizes)
+    policy = StreamingPolicy(StreamingConfig(**streaming))
+    limits = StepLimits(found.max_num_seqs, 64, found.max_chunk_tokens, found.max_model_len, 100, policy)
+    limits.check_pages(groups, found.num_pages)
+    if found.max_model_len < 4096:
+        with pytest.raises(ConfigError, match="cannot hold one sequence"):
+            replace(limits, max_model_len=found.max_model_len + 1).check_pages(groups, found.num_pages)
+        with pytest.raises(ConfigError, match=f"at most {found.max_model_len}"):
+            sizes_of(
+                groups,
+                kv_policy=streaming,
+                max_num_batched_tokens=64,
+                max_model_len=found.max_model_len + 1,
+                **sizes,
+            )
 
 
 def test_a_context_beyond_the_model_is_refused():

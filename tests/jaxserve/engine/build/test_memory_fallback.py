@@ -18,6 +18,8 @@ from tests.support.tiny_engines import SMALL
 OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 5 bytes.")
 PAGE_BYTES = 4 * 3 * 2 * 16 * 128  # llama3's page: float32, 3 layers, 2 KV heads, 16 positions, 2 H padded to 128
 
+ADAPTER_PAGES = 5  # of rank 4
+
 
 def engine(**options) -> LLM:
     options = SMALL | {"num_pages": None, "buckets": None} | options
@@ -102,6 +104,23 @@ def test_a_context_left_open_shrinks_with_the_pool_down_to_one_chunk(room, capsy
     room.num_pages = 2
     with pytest.raises(ConfigError, match="one sequence of 32 tokens"):
         engine(num_pages=4, max_model_len=None)
+
+
+@pytest.mark.parametrize(
+    ("options", "num_pages"),
+    [
+        ({"kv_policy": {"name": "streaming", "num_sinks": 4, "window": 60}}, 1 + 4 + 1),
+        ({"enable_lora": True, "max_loras": 1, "max_lora_rank": 4}, 1 + 2 + ADAPTER_PAGES),
+    ],
+)
+def test_the_smallest_pool_holds_pages_of_policy_and_adapter(room, options, num_pages):
+    """Of a streamed sequence its capacity, else one chunk."""
+    room.num_pages = num_pages
+    sizes = engine(num_pages=num_pages + 1, max_model_len=None, **options).parts.sizes
+    assert sizes.num_pages == num_pages
+    room.num_pages -= 1
+    with pytest.raises(ConfigError, match=rf"fewer than num_pages={num_pages} .* would not hold one sequence"):
+        engine(num_pages=num_pages + 1, max_model_len=None, **options)
 
 
 def test_other_failures_are_not_taken_for_a_lack_of_memory(monkeypatch):
