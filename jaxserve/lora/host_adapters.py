@@ -27,22 +27,26 @@ GONE = "it was unloaded before this request began"
 
 @dataclass(slots=True, eq=False)
 class HostAdapter:
-    """num_pins: of requests that need it in host memory. is_awaited: a request has asked for it, and has not got it
-    yet. failure: of the last attempt to read it again, until the error was reported."""
+    """num_waiting: requests that have not got it yet. num_pins: of requests that need it in host memory. failure: of
+    the last attempt to read it again, until the error was reported."""
 
     adapter: Adapter
     digest: bytes
+    num_waiting: int = 0
     num_pins: int = 0
     is_reading: bool = False
-    is_awaited: bool = False
     failure: str | None = None
+
+    @property
+    def has_requests(self) -> bool:
+        return self.num_waiting + self.num_pins > 0
 
 
 class HostAdapters:
     """An `AdapterSource` of the scheduler. read: is called by several threads at once. max_cpu_loras: adapters in host
-    memory, those that are being read again included.
+    memory, those that are being read again included; those that are retired and have requests come on top of these.
 
-    `prepare` to `unpin` are of the engine's thread, which they never make wait; the others may be called by any thread.
+    `expect` to `unpin` are of the engine's thread, which they never make wait; the others may be called by any thread.
     """
 
     def __init__(self, read: Read, *, max_cpu_loras: int):
@@ -68,12 +72,29 @@ class HostAdapters:
                 self._resident[adapter.adapter_id] = packed
 
     def retire(self, adapter_id: int) -> None:
-        """The adapter gets no new requests; its memory returns when the last of those that have it has ended."""
+        """The adapter gets no new requests; its memory returns when the last of those that have it has ended. Where
+        none is known, one may be on its way: then the adapter is the next to be dropped."""
         with self._lock:
             self._retired[adapter_id] = None
-            if not self._entries[adapter_id].num_pins:
-                self._resident.pop(adapter_id, None)
+            if adapter_id in self._resident:
+                self._resident.move_to_end(adapter_id, last=False)
             self._forget_old()
+
+    def expect(self, adapter_id: int) -> None:
+        """A request waits for the adapter, until `forgo`. Errors from before concern others."""
+        with self._lock:
+            entry = self._entries.get(adapter_id)
+            if entry is not None:
+                entry.failure = entry.failure if entry.num_waiting else None
+                entry.num_waiting += 1
+
+    def forgo(self, adapter_id: int) -> None:
+        """A request that waited has the adapter prepared, or has ended."""
+        with self._lock:
+            entry = self._entries.get(adapter_id)
+            if entry is not None:
+                entry.num_waiting -= 1
+                self._drop_retired(entry)
 
     def prepare(self, adapter_id: int) -> bool:
         """Whether the adapter is in host memory; then it is pinned there once more. Else it is being read, or will be
@@ -85,9 +106,7 @@ class HostAdapters:
             if adapter_id in self._resident:
                 self._resident.move_to_end(adapter_id)
                 entry.num_pins += 1
-                entry.is_awaited = False
                 return True
-            entry.is_awaited = True
             if not entry.is_reading and entry.failure is None and self._make_room():
                 entry.is_reading = True
                 self._num_reading += 1
@@ -119,9 +138,7 @@ class HostAdapters:
         with self._lock:
             entry = self._entries[adapter_id]
             entry.num_pins -= 1
-            if not entry.num_pins and adapter_id in self._retired:
-                del self._resident[adapter_id]
-                self._forget_old()
+            self._drop_retired(entry)
 
     def _read_again(self, entry: HostAdapter) -> None:
         """In a reading thread."""
@@ -137,10 +154,12 @@ class HostAdapters:
             entry.failure = failure
             if packed is not None and failure is None:
                 self._resident[entry.adapter.adapter_id] = packed
+                self._drop_retired(entry)
 
     def _make_room(self, *, spares_awaited: bool = False) -> bool:
         """Whether there is memory for one more, once the least recently used one without a pin is dropped."""
-        if len(self._resident) + self._num_reading < self._max_resident:
+        num_leaving = sum(self._entries[i].has_requests for i in self._retired if i in self._resident)
+        if len(self._resident) - num_leaving + self._num_reading < self._max_resident:
             return True
         idle = next((i for i in self._resident if self._is_idle(i, spares_awaited)), None)
         if idle is None:
@@ -150,12 +169,20 @@ class HostAdapters:
 
     def _is_idle(self, adapter_id: int, spares_awaited: bool) -> bool:
         entry = self._entries[adapter_id]
-        return not (entry.num_pins or (spares_awaited and entry.is_awaited))
+        is_spared = spares_awaited or adapter_id in self._retired
+        return not (entry.num_pins or (is_spared and entry.num_waiting))
+
+    def _drop_retired(self, entry: HostAdapter) -> None:
+        """Its memory returns once it has no requests."""
+        adapter_id = entry.adapter.adapter_id
+        if adapter_id in self._retired and not entry.has_requests:
+            self._resident.pop(adapter_id, None)
+            self._forget_old()
 
     def _forget_old(self) -> None:
         """Retired adapters whose requests have ended, the oldest first, as far as there are too many."""
         if len(self._retired) > MAX_RETIRED:
-            unused = [i for i in self._retired if not (self._entries[i].num_pins or self._entries[i].is_reading)]
+            unused = [i for i in self._retired if not (self._entries[i].has_requests or self._entries[i].is_reading)]
             for adapter_id in unused[: len(self._retired) - MAX_RETIRED]:
                 del self._retired[adapter_id]
                 del self._entries[adapter_id]

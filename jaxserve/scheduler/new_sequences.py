@@ -10,6 +10,8 @@ def enqueue_new(state: SchedulerState, sequence: Sequence) -> None:
 
     Where others wait for adapters, it asks for its own after them, before the next step.
     """
+    if state.adapters is not None:
+        state.adapters.gate.expect(sequence.request)
     if sequence.request.adapter is not None and state.preparing:
         status = Status.WAITING_ADAPTER
     else:

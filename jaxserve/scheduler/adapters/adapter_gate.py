@@ -14,6 +14,14 @@ from jaxserve.lora.packed_adapter import PackedAdapter
 class AdapterSource(Protocol):
     """Adapters in host memory (`jaxserve.lora.adapter_store`), by their ids. No method waits."""
 
+    def expect(self, adapter_id: int) -> None:
+        """A request waits for it, until `forgo`."""
+        ...
+
+    def forgo(self, adapter_id: int) -> None:
+        """A request that waited has it prepared, or has ended."""
+        ...
+
     def prepare(self, adapter_id: int) -> bool:
         """Whether it is in host memory; then it is pinned there once more. Else it is being read, or will be when there
         is room."""
@@ -42,12 +50,19 @@ class AdapterGate:
 
     def __init__(self, source: AdapterSource):
         self._source = source
-        self._pinning = set[str]()  # ids of requests
+        self._waiting, self._pinning = set[str](), set[str]()  # ids of requests
         self._lacks_room = False  # for a request that has asked before in this round
 
     def begin_round(self) -> None:
         """All requests that wait ask again, in their order."""
         self._lacks_room = False
+
+    def expect(self, request: Request) -> None:
+        """A new request, which waits for its adapter until that is prepared, or until `drop`."""
+        request_id = request.request_id
+        if request.adapter is not None and request_id not in self._waiting and request_id not in self._pinning:
+            self._waiting.add(request_id)
+            self._source.expect(request.adapter.adapter_id)
 
     def prepare(self, request: Request) -> bool:
         """Whether a request can begin: its adapter is in host memory, and stays there until `drop`."""
@@ -58,6 +73,7 @@ class AdapterGate:
             return False
         if self._source.prepare(adapter_id):
             self._pinning.add(request.request_id)
+            self._forgo(request.request_id, adapter_id)
             return True
         self._lacks_room = self._source.lacks_room(adapter_id)
         return False
@@ -73,7 +89,14 @@ class AdapterGate:
 
     def drop(self, request: Request) -> None:
         """All samples of a request have ended."""
+        if request.adapter is None:
+            return
+        self._forgo(request.request_id, request.adapter.adapter_id)
         if request.request_id in self._pinning:
-            assert request.adapter is not None
             self._pinning.remove(request.request_id)
             self._source.unpin(request.adapter.adapter_id)
+
+    def _forgo(self, request_id: str, adapter_id: int) -> None:
+        if request_id in self._waiting:
+            self._waiting.remove(request_id)
+            self._source.forgo(adapter_id)

@@ -270,10 +270,12 @@ def test_many_threads_leave_a_store_whole():
 def test_what_a_request_waits_for_is_not_pushed_out_by_what_is_registered():
     store, (a, b, c) = make_store(FakeReader())
     assert store.prepare(b)
+    store.expect(a)
     assert not store.prepare(a)
     wait_for(lambda: a in store._resident)
     store.register(named("d"))
     assert store.prepare(a)
+    store.forgo(a)
     store.unpin(a)
     d = store.register(named("e")).adapter_id
     assert store.prepare(d)

@@ -64,19 +64,26 @@ class FakeAdapters:
     """An `AdapterSource` without threads: each has been read after three looks for errors of any, and at most
     `max_resident` are in memory.
 
-    adapters: by id. pins: by id. num_reads, num_failed: so far. num_crowded: looks at those for which there was no
-    room.
+    adapters: by id. waiting, pins: requests, by id. num_reads, num_failed: so far. num_crowded: looks at those for
+    which there was no room.
     """
 
     def __init__(self, num_adapters: int = 12, max_resident: int = 6, num_unreadable: int = 0):
         ids = range(1, num_adapters + num_unreadable + 1)
         self.adapters = {i: fake_adapter(i, is_unreadable=i <= num_unreadable) for i in ids}
         self.max_resident = max_resident
-        self.pins: Counter[int] = Counter()
+        self.waiting, self.pins = Counter[int](), Counter[int]()
         self.num_reads = self.num_failed = self.num_crowded = 0
         self._resident = list[int]()  # the least recently used first
         self._looks = dict[int, int]()  # those that are being read
         self._errors = set[int]()
+
+    def expect(self, adapter_id: int) -> None:
+        self.waiting[adapter_id] += 1
+
+    def forgo(self, adapter_id: int) -> None:
+        self.waiting[adapter_id] -= 1
+        assert self.waiting[adapter_id] >= 0
 
     def prepare(self, adapter_id: int) -> bool:
         if adapter_id in self._resident:
@@ -110,7 +117,7 @@ class FakeAdapters:
         assert self.pins[adapter_id] >= 0
 
     def is_empty(self) -> bool:
-        return not self.pins.total()
+        return not (self.waiting.total() or self.pins.total())
 
     def _read(self) -> None:
         for adapter_id in list(self._looks):
