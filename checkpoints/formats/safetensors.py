@@ -78,12 +78,13 @@ class SafetensorsFile:
         file = self._file
         if file.num_bytes < 8:
             raise file.fail("is too short for a safetensors file")
-        header_bytes = int.from_bytes(file.data[:8], "little")
+        header_bytes = int.from_bytes(file.copy_bytes(0, 8).tobytes(), "little")
         if header_bytes > min(file.num_bytes - 8, _MAX_HEADER_BYTES):
             raise file.fail(
                 f"claims a header of {header_bytes} bytes, of {file.num_bytes} in all; the limit is {_MAX_HEADER_BYTES}"
             )
-        return parse_object(file.data[8 : 8 + header_bytes], f"{file.path}: the header"), 8 + header_bytes
+        raw = file.copy_bytes(8, 8 + header_bytes).tobytes()
+        return parse_object(raw, f"{file.path}: the header"), 8 + header_bytes
 
     def _check_metadata(self, metadata: Any) -> dict[str, Any]:
         if not (found := _string_map(metadata)) and metadata != {}:

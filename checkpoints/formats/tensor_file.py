@@ -6,6 +6,8 @@ D]` has E·F rows of D values; a tensor with one axis or none is one row.
 
 import math
 import mmap
+import os
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,13 +63,17 @@ class ColumnFile(TensorFile, Protocol):
 
 
 class MappedFile:
-    """A file mapped read-only: its memory is the system's page cache."""
+    """A file opened read-only. data: mapped, for headers.
+
+    Tensors are copied by system calls, because a file that is truncated while mapped memory is read ends the process.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as file:
-                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._fd = os.open(path, os.O_RDONLY)
+            self._close = weakref.finalize(self, os.close, self._fd)
+            self.data = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be opened ({error.strerror})") from error
         except ValueError as error:
@@ -78,16 +84,32 @@ class MappedFile:
         return CheckpointError(f"{self.path}: {fault}")
 
     def copy_bytes(self, start: int, stop: int) -> np.ndarray:
-        """Bytes `[start, stop)` as a new uint8 array, so that no view outlives the mapping."""
-        return np.frombuffer(self.data, np.uint8, stop - start, start).copy()
+        """Bytes `[start, stop)` as a new uint8 array."""
+        copied = np.empty(stop - start, np.uint8)
+        self._copy_into(copied, start)
+        return copied
 
     def copy_columns(self, first: int, num_rows: int, row_bytes: int, start: int, stop: int) -> np.ndarray:
         """Bytes `[start, stop)` of each of the rows that begin at byte `first`, as a new uint8 array."""
-        rows = np.frombuffer(self.data, np.uint8, num_rows * row_bytes, first).reshape(num_rows, row_bytes)
-        return rows[:, start:stop].copy()
+        copied = np.empty((num_rows, stop - start), np.uint8)
+        for i, row in enumerate(copied):
+            self._copy_into(row, first + i * row_bytes + start)
+        return copied
 
     def close(self) -> None:
         self.data.close()
+        self._close()
+
+    def _copy_into(self, target: np.ndarray, start: int) -> None:
+        rest = memoryview(target)
+        while rest:
+            try:
+                count = os.preadv(self._fd, [rest], start)
+            except OSError as error:
+                raise self.fail(f"cannot be read at byte {start} ({error.strerror})") from error
+            if not count:
+                raise self.fail(f"ends at byte {start} of {self.num_bytes}: it became shorter while it was read")
+            rest, start = rest[count:], start + count
 
 
 def check_extents(file: MappedFile, extents: Iterable[tuple[int, int, str]]) -> None:
