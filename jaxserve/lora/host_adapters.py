@@ -71,6 +71,11 @@ class HostAdapters:
             if self._make_room(spares_awaited=True):
                 self._resident[adapter.adapter_id] = packed
 
+    def knows(self, adapter: Adapter) -> bool:
+        """Whether it was added here; those that were retired are forgotten in the end."""
+        entry = self._entries.get(adapter.adapter_id)
+        return entry is not None and entry.adapter is adapter
+
     def retire(self, adapter_id: int) -> None:
         """The adapter gets no new requests; its memory returns when the last of those that have it has ended. Where
         none is known, one may be on its way: then the adapter is the next to be dropped."""

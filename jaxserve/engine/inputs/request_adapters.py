@@ -52,7 +52,15 @@ class Adapters:
         return self._enabled().unregister(name)
 
     def of(self, given: SequenceOf[LoRARequest | Adapter | None]) -> list[Adapter | None]:
-        """The adapter of each request, registered where it is not yet; blocks and raises as `load` does."""
+        """The adapter of each request, registered where it is not yet; blocks and raises as `load` does. Raises
+        `RequestError` for an `Adapter` of another engine, too."""
+        for each in given:
+            if isinstance(each, Adapter) and not self._enabled().knows(each):
+                raise RequestError(
+                    f"lora_request: adapter {each.name!r} is not one of this engine, or was unloaded long ago; give "
+                    "its LoRARequest",
+                    PARAM,
+                )
         registered: dict[LoRARequest, Adapter] = {}
         for each in given:
             if isinstance(each, LoRARequest) and each not in registered:

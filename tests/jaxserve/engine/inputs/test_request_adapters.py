@@ -80,6 +80,32 @@ def test_what_is_no_adapter_is_refused(call):
         assert not reader.num_reads
 
 
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_an_adapter_of_another_engine_is_refused(call):
+    """Both have the same number; an engine without adapters refuses it by the option that it lacks."""
+    (own, _), (other, _) = adapted_llm(), adapted_llm()
+    mine, others = own.load_adapter(POET), other.load_adapter(CLERK)
+    assert mine.adapter_id == others.adapter_id
+    names = seen(own)
+    with pytest.raises(RequestError, match=r"lora_request: adapter 'clerk' is not one of this engine") as caught:
+        call(own, [mine, others])
+    assert caught.value.param == "lora_request"
+    assert not names
+    call(own, [mine, None])
+    assert names == ["poet", None]
+    with pytest.raises(RequestError, match="enable_lora") as caught:
+        call(fake_llm(), [None, others])
+    assert caught.value.param == "lora_request"
+
+
+def test_an_adapter_that_was_unloaded_serves_those_who_hold_it():
+    llm, _ = adapted_llm()
+    poet = llm.load_adapter(POET)
+    llm.unload_adapter("poet")
+    (output,) = llm.generate("a", SHORT, lora_request=poet, **QUIET)
+    assert output.outputs[0].finish_reason == "length"
+
+
 def test_outputs_repeat_the_request():
     llm, _ = adapted_llm()
     adapted, plain = llm.generate(["a", "b"], SHORT, lora_request=[POET, None], **QUIET)
