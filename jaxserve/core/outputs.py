@@ -82,8 +82,8 @@ class BeamSearchSequence:
     tokens: of the prompt and the text, without the end-of-sequence token unless that was asked for. logprobs: the
     candidates at each token of the text, the end-of-sequence token included. cum_logprob: sum over the tokens of the
     text. score: cum_logprob with the length penalty. text: of `tokens`, the prompt included. finish_reason: "stop" by
-    an end-of-sequence token, "length", or "error" if logits were not finite; the text then ends before them and has no
-    score.
+    an end-of-sequence token, "length", or "error" if logits were not finite or the adapter could not be read; the text
+    then ends before that and has no score. stop_reason: why the adapter could not be read.
     """
 
     tokens: list[int]
@@ -92,7 +92,7 @@ class BeamSearchSequence:
     score: float | None
     text: str | None
     finish_reason: str
-    stop_reason: None = None
+    stop_reason: str | None = None
     lora_request: LoRARequest | None = None
 
 

@@ -7,11 +7,12 @@ import numpy as np
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.beam_search_params import BeamSearchParams
+from jaxserve.core.options.lora_request import AdapterFailure
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.outputs import BeamSearchOutput, BeamSearchSequence
 from jaxserve.core.progress_bars import CountBar
 from jaxserve.core.request import Request
-from jaxserve.core.sequence import TokenLogprobs
+from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
 from jaxserve.engine.inputs.request_adapters import read_lora_requests
@@ -32,16 +33,16 @@ class BeamSearch:
         with outputs.exclusive() as engine:
             beams = engine.live().add_beams(request, rules.beam_width, rules.num_candidates)
         self._sequences = beams[:1]  # those of the running texts, in their order
-        self._has_failed = False
+        self._failed: Sequence | None = None
 
     @property
     def is_done(self) -> bool:
-        return self._frontier.is_done or self._has_failed
+        return self._frontier.is_done or self._failed is not None
 
     def advance(self) -> None:
         """Choose the next tokens, if all candidates are known. A search that is done gives its pages back."""
-        self._has_failed = any(sequence.is_finished for sequence in self._sequences)
-        if not self._has_failed:
+        self._failed = next((sequence for sequence in self._sequences if sequence.is_finished), None)
+        if self._failed is None:
             with self._outputs.exclusive() as engine:
                 self._branch(engine.scheduler)
         if self.is_done:
@@ -57,9 +58,10 @@ class BeamSearch:
             self._sequences = scheduler.branch(self.request.request_id, choices)
 
     def output(self, detokenizer: Detokenizer | None, *, keeps_eos: bool) -> BeamSearchOutput:
-        """The ended texts, or the running ones if logits were not finite."""
+        """The ended texts, or the running ones if logits were not finite or the adapter could not be read."""
         beams, sequences = self._frontier, list[BeamSearchSequence]()
-        if self._has_failed:
+        failure = None if self._failed is None else self._failed.stop_reason
+        if self._failed is not None:
             ends = [(node, None, "error") for node in beams.running]
         else:
             ends = [(end.node, float(end.score), "stop" if end.is_stop else "length") for end in beams.ended]
@@ -76,6 +78,7 @@ class BeamSearch:
                     score=score,
                     text=None if detokenizer is None else _text(detokenizer, tokens),
                     finish_reason=reason,
+                    stop_reason=failure if isinstance(failure, AdapterFailure) else None,
                     lora_request=self.request.lora_request,
                 )
             )

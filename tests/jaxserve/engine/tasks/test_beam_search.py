@@ -5,11 +5,12 @@ from functools import cache, reduce
 import numpy as np
 import pytest
 
-from jaxserve import BeamSearchParams, SamplingParams
+from jaxserve import BeamSearchParams, LoRARequest, SamplingParams
 from jaxserve.core.errors import RequestError
 from jaxserve.core.sequence import TokenLogprobs
 from jaxserve.engine.tasks.beam_rules import BeamFrontier, BeamRules
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
+from tests.support.fakes.fake_adapters import fake_adapters
 from tests.support.fakes.fake_llm import fake_llm
 
 VOCAB = 264
@@ -122,6 +123,24 @@ def test_logits_that_are_not_finite_end_the_search_of_that_prompt_alone():
             assert found == [score for _, score in expected(prompt, params_of())]
     num_failed = sum(out.sequences[0].finish_reason == "error" for out in outs)
     assert 0 < num_failed < len(prompts)
+
+
+def test_an_adapter_that_cannot_be_read_again_ends_its_own_searches_with_the_reason():
+    def fail(path: str) -> None:
+        if failing and path == "/poet":
+            raise OSError("the disk is gone")
+
+    failing = []
+    adapters, _ = fake_adapters("poet", before=fail)
+    llm = fake_llm(max_logprobs=20, adapters=adapters)
+    adapters.store._resident.clear()
+    failing.append(True)
+    poet = LoRARequest("poet", "/poet")
+    adapted, plain = llm.beam_search([[1, 2], [3]], params_of(), lora_request=[poet, None], use_tqdm=False)
+    assert [(s.tokens, s.finish_reason, s.score) for s in adapted.sequences] == [([1, 2], "error", None)]
+    assert adapted.sequences[0].stop_reason == "adapter 'poet' cannot be read: the disk is gone"
+    assert {(s.finish_reason, s.stop_reason) for s in plain.sequences} <= {("stop", None), ("length", None)}
+    check_all_free(llm)
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 2, 5, 9])
