@@ -1,14 +1,18 @@
 """Host: `LoraModule`: an adapter of the option `lora_modules`, which a server has from the start."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, cast
 
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.lora_request import LoRARequest
+from jaxserve.core.utf8_texts import is_utf8
 
 OPTION = "lora_modules"
 KEYS = ("name", "path", "base_model_name")
+# Of every adapter that is served: metrics list names in one label, between commas.
+NAME_PATTERN = r"^[^,\x00-\x1f\x7f]*$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,11 @@ class LoraModule:
 
 
 def _request(name: Any, path: Any) -> LoRARequest:
+    for key, value in (("name", name), ("path", path)):
+        if isinstance(value, str) and not is_utf8(value):
+            raise ConfigError(f"{OPTION}: {key}={value!r} is not UTF-8 text", OPTION)
+    if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name) is None:
+        raise ConfigError(f"{OPTION}: name={name!r} must have no comma and no control characters", OPTION)
     try:
         return LoRARequest(name, path)
     except RequestError as error:

@@ -183,6 +183,8 @@ def test_modules_are_read_in_vllm_s_forms():
         ('{"name": "a"}', "lora_path"),
         ('{"name": "a", "path": "b", "rank": 4}', "rank"), ('{"name": "a", "path": "b", "base_model_name": 1}', "text"),
         (("a=b", "a=c"), "twice"), (7, "lora_modules"),
+        ("a,b=x", "comma"), ("a\x07=x", "control"), ('{"name": "a\\n", "path": "b"}', "control"),
+        ("\udcff=x", "UTF-8"), ("a=\udcff", "UTF-8"), ('{"name": "a", "path": "\\ud800"}', "UTF-8"),
     ],
 )  # fmt: skip
 def test_bad_modules_are_refused(modules, message):

@@ -4,11 +4,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from jaxserve.core.options.lora_request import MAX_NAME_CHARS
 from jaxserve.server.http.error_responses import ApiError
+from jaxserve.server.lora_modules import NAME_PATTERN
 from jaxserve.server.openai.requests.base_body import Body
 
-# Metrics list names in one label, between commas.
-Name = Annotated[str, Field(max_length=256, pattern=r"^[^,\x00-\x1f\x7f]*$")]
+Name = Annotated[str, Field(max_length=MAX_NAME_CHARS, pattern=NAME_PATTERN)]
 
 
 class LoadAdapterBody(Body):
