@@ -18,22 +18,23 @@ class AdapterStore(HostAdapters):
         self._names_lock = Lock()
         self._num_registered = 0
         self._names = dict[str, Adapter]()
-        self._registering = dict[str, tuple[str, Future[Adapter]]]()  # by name: path, and what becomes of it
+        self._registering = dict[str, tuple[LoRARequest, Future[Adapter]]]()  # by name, with what becomes of it
 
     def register(self, request: LoRARequest) -> Adapter:
         """Read and check an adapter, and give it a name; waits for that. One that is known is returned as it is.
 
-        Raises `RequestError` if another adapter has the name, or with the reason why the files cannot be used.
+        Raises `RequestError` if another adapter has the name, or this one another number, or with the reason why the
+        files cannot be used.
         """
         own = Future[Adapter]()
         with self._names_lock:
             known = self._names.get(request.lora_name)
             if known is not None:
-                _check_path(request, known.request.lora_path)
+                _check_same(request, known.request)
                 return known
-            path, future = self._registering.setdefault(request.lora_name, (request.lora_path, own))
+            first, future = self._registering.setdefault(request.lora_name, (request, own))
         if future is not own:
-            _check_path(request, path)
+            _check_same(request, first)
             return future.result()
         try:
             own.set_result(self._add(request))
@@ -89,9 +90,16 @@ class AdapterStore(HostAdapters):
             raise RequestError(f"adapter {name!r} cannot be loaded: {reason}", "lora_request") from error
 
 
-def _check_path(request: LoRARequest, path: str) -> None:
-    if request.lora_path != path:
+def _check_same(request: LoRARequest, known: LoRARequest) -> None:
+    name, number = request.lora_name, request.lora_int_id
+    if request.lora_path != known.lora_path:
         raise RequestError(
-            f"another adapter is named {request.lora_name!r} (of {path}); unload it first, or choose another name",
+            f"another adapter is named {name!r} (of {known.lora_path}); unload it first, or choose another name",
             "lora_request",
+        )
+    if number is not None and known.lora_int_id not in (None, number):
+        raise RequestError(
+            f"lora_int_id={number} is not the number that adapter {name!r} was loaded with ({known.lora_int_id}): "
+            "leave it out, or unload the adapter first",
+            "lora_int_id",
         )

@@ -44,6 +44,8 @@ def routes(state: ServerState) -> APIRouter:
         try:
             adapter = await asyncio.to_thread(load)
         except RequestError as error:
+            if error.param == "lora_name":
+                raise ApiError(400, str(error), param="lora_name") from error
             raise ApiError(400, f"lora_path: {error}", param="lora_path") from error
         log.info("adapter %s loaded from %s, rank %d", name, adapter.request.lora_path, adapter.rank)
         return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
@@ -57,7 +59,10 @@ def routes(state: ServerState) -> APIRouter:
         adapters = _adapters(state)
         body = await read_body(request, UnloadAdapterBody.read, state.config)
         name = _find(adapters, body).name
-        await asyncio.to_thread(adapters.unload, name)
+        try:
+            await asyncio.to_thread(adapters.unload, name)
+        except RequestError as error:
+            raise _not_found(body, "lora_name") from error
         log.info("adapter %s unloaded", name)
         return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
 
@@ -73,9 +78,13 @@ def _adapters(state: ServerState) -> Adapters:
 
 def _find(adapters: Adapters, body: UnloadAdapterBody) -> Adapter:
     """The adapter with the body's name and number, as far as they are given."""
-    for adapter in adapters:
-        number = adapter.request.lora_int_id or adapter.adapter_id
-        if (body.lora_name or adapter.name) == adapter.name and body.lora_int_id in (None, number):
+    named = [adapter for adapter in adapters if (body.lora_name or adapter.name) == adapter.name]
+    for adapter in named:
+        if body.lora_int_id in (None, adapter.request.lora_int_id or adapter.adapter_id):
             return adapter
+    raise _not_found(body, "lora_int_id" if named or not body.lora_name else "lora_name")
+
+
+def _not_found(body: UnloadAdapterBody, param: str) -> ApiError:
     shown = (body.lora_name or str(body.lora_int_id))[:200]
-    raise ApiError(404, f"The lora adapter '{shown}' cannot be found.", param="lora_name")
+    return ApiError(404, f"The lora adapter '{shown}' cannot be found.", param=param)

@@ -26,7 +26,7 @@ def allowed_path(path: str, config: ServerConfig) -> str:
     inside = [folder for folder in candidates if _is_inside(folder, roots)]
     for folder in inside:
         if os.path.isdir(folder):
-            if not all(_is_inside(_resolved(file), roots) for file in folder.iterdir()):
+            if not all(_is_inside(_resolved(file), roots) for file in _files(folder)):
                 raise _refusal(403, "the folder has links to files outside --lora-dirs")
             return str(folder)
     # Where something lies under the path here, a reader would take that for the adapter.
@@ -41,6 +41,13 @@ def allowed_path(path: str, config: ServerConfig) -> str:
 
 def _refusal(status: int, message: str) -> ApiError:
     return ApiError(status, f"{PARAM}: {message}", param=PARAM)
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        raise _refusal(400, f"the folder cannot be read ({error.strerror})") from error
 
 
 def _resolved(path: Path) -> Path:

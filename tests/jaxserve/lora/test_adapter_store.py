@@ -53,6 +53,19 @@ def test_a_name_has_one_adapter():
     assert a != b
 
 
+def test_a_number_of_a_name_is_not_contradicted():
+    store = AdapterStore(FakeReader(), max_cpu_loras=2)
+    adapter = store.register(LoRARequest("a", "/files/a", 7))
+    assert store.register(LoRARequest("a", "/files/a", 7)) is adapter
+    assert store.register(LoRARequest("a", "/files/a")) is adapter
+    with pytest.raises(RequestError, match=r"lora_int_id=8 is not the number that adapter 'a' .* \(7\)") as refused:
+        store.register(LoRARequest("a", "/files/a", 8))
+    assert refused.value.param == "lora_int_id"
+    assert store.replace(LoRARequest("a", "/files/a", 8)).request.lora_int_id == 8
+    other = store.register(LoRARequest("b", "/files/b"))
+    assert store.register(LoRARequest("b", "/files/b", 8)) is other
+
+
 def test_the_least_recently_used_is_dropped_and_read_again():
     reader = FakeReader()
     store, (a, b, c) = make_store(reader)

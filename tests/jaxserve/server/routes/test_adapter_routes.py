@@ -1,6 +1,7 @@
 """Adapters are loaded by the admin alone, from the operator's folders alone; requests meet no half state."""
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -192,6 +193,41 @@ def test_files_that_cannot_be_used_are_refused_with_the_reason(admin):
     assert (status, "r=999" in text, '"param":"lora_path"' in text) == (400, True, True)
     assert admin.ask("a") == 404
     assert admin.ask(NAME) == 200
+
+
+def error_of(admin, path, **body):
+    """Status and param of a refusal."""
+    answer = admin.server.post(path, body, headers=ADMIN)
+    return answer.status_code, answer.json()["error"]["param"]
+
+
+def test_errors_name_the_field_that_is_at_fault(admin):
+    assert error_of(admin, LOAD, lora_name=" ", lora_path="poet") == (400, "lora_name")
+    assert error_of(admin, LOAD, lora_name="a", lora_path="unknown") == (404, "lora_path")
+    assert error_of(admin, UNLOAD, lora_name="a") == (404, "lora_name")
+    assert error_of(admin, UNLOAD, lora_int_id=99) == (404, "lora_int_id")
+    assert admin.load("a", "poet") == 200
+    assert error_of(admin, UNLOAD, lora_name="a", lora_int_id=99) == (404, "lora_int_id")
+    assert error_of(admin, UNLOAD, lora_name="b", lora_int_id=99) == (404, "lora_name")
+
+
+def test_an_adapter_that_is_unloaded_twice_at_once_is_not_found(admin, monkeypatch):
+    assert admin.load("a", "poet") == 200
+    found, adapters = admin.server.llm.adapters, type(admin.server.llm.parts.input_processor.adapters)
+    admin.server.llm.unload_adapter("a")
+    monkeypatch.setattr(adapters, "__iter__", lambda self: iter(found))
+    assert error_of(admin, UNLOAD, lora_name="a") == (404, "lora_name")
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(36, "File name too long")])
+def test_a_folder_that_cannot_be_listed_is_refused(admin, monkeypatch, error):
+    def fail(path):
+        raise error
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    answer = admin.server.post(LOAD, {"lora_name": "a", "lora_path": "poet"}, headers=ADMIN)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "lora_path")
+    assert error.strerror in answer.json()["error"]["message"]
 
 
 def test_others_are_answered_while_an_adapter_is_read(admin):
