@@ -20,9 +20,11 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdapterWeights:
-    """By layer and matrix: "q", "k", "v", "o", "gate", "up" or "down"."""
+    """By layer and matrix: "q", "k", "v", "o", "gate", "up" or "down". folder: with the files that were read; of the
+    Hugging Face hub it holds one commit."""
 
     matrices: dict[tuple[int, str], LowRank]
+    folder: str | None = None
 
     @property
     def rank(self) -> int:

@@ -49,7 +49,7 @@ def read_adapter(
             with np.errstate(over="ignore"):
                 b = _finite(where, module.b.name, b * np.float32(scales[module.name]))
             matrices |= {(module.layer, part): LowRank(a, rows) for part, rows in _divided(module, b, shapes)}
-    return AdapterWeights(dict(sorted(matrices.items())))
+    return AdapterWeights(dict(sorted(matrices.items())), str(folder))
 
 
 def _values(where: str, file: TensorFile, info: TensorInfo) -> np.ndarray:

@@ -10,10 +10,10 @@ with it. (All adapters in host memory, the running ones on the device: Sheng et 
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Lock
 
 from jaxserve.core.options.lora_request import Adapter, LoRARequest
+from jaxserve.lora.host_adapter import HostAdapter
 from jaxserve.lora.packed_adapter import PackedAdapter
 from jaxserve.lora.reading_threads import ReadingThreads
 
@@ -23,23 +23,6 @@ Read = Callable[[LoRARequest], tuple[int, PackedAdapter]]
 MAX_RETIRED = 1024  # adapters that are still served to requests which were made before they were retired
 CHANGED = "its files are not those that were registered: register it again, in place of the old one"
 GONE = "it was unloaded before this request began"
-
-
-@dataclass(slots=True, eq=False)
-class HostAdapter:
-    """num_waiting: requests that have not got it yet. num_pins: of requests that need it in host memory. failure: of
-    the last attempt to read it again, until the error was reported."""
-
-    adapter: Adapter
-    digest: bytes
-    num_waiting: int = 0
-    num_pins: int = 0
-    is_reading: bool = False
-    failure: str | None = None
-
-    @property
-    def has_requests(self) -> bool:
-        return self.num_waiting + self.num_pins > 0
 
 
 class HostAdapters:
@@ -67,7 +50,7 @@ class HostAdapters:
         """A new adapter; its content is kept unless that would push out what a request needs or waits for."""
         digest = packed.digest
         with self._lock:
-            self._entries[adapter.adapter_id] = HostAdapter(adapter, digest)
+            self._entries[adapter.adapter_id] = HostAdapter(adapter, digest, packed.folder)
             if self._make_room(spares_awaited=True):
                 self._resident[adapter.adapter_id] = packed
 
@@ -149,7 +132,7 @@ class HostAdapters:
         """In a reading thread."""
         packed, failure = None, None
         try:
-            _, packed = self._read(entry.adapter.request)
+            _, packed = self._read(entry.request_again)
             failure = None if packed.digest == entry.digest else CHANGED
         except Exception as error:
             failure = str(error) or type(error).__name__

@@ -63,7 +63,7 @@ def pack_adapter(weights: AdapterWeights, target: PackTarget) -> PackedAdapter:
                 content[index, places, device * own_heads : (device + 1) * own_heads] = pages
     if not np.isfinite(content).all():  # kernels multiply it by the zeros of tokens that have another adapter
         raise ValueError(f"its matrices are not finite in {target.dtype}; train it again, or use another dtype")
-    return PackedAdapter(content, where)
+    return PackedAdapter(content, where, weights.folder)
 
 
 def _matrices(weights: AdapterWeights, layer: int, site: Site, parts: Mapping[str, DevicePart]) -> dict[str, LowRank]:

@@ -9,10 +9,12 @@ import numpy as np
 @dataclass(frozen=True, slots=True)
 class PackedAdapter:
     """content: numbers of N pages of all layers of a KV group, [Lg, N, K, a, b]. where: which of these pages each part
-    of a block of ranks has in each KV group, counted from 1; 0 where the adapter has nothing (`AdapterLayout`)."""
+    of a block of ranks has in each KV group, counted from 1; 0 where the adapter has nothing (`AdapterLayout`).
+    folder: with the files that it was read from."""
 
     content: np.ndarray
     where: np.ndarray  # int32[B, G, n]
+    folder: str | None = None
 
     @property
     def num_pages(self) -> int:

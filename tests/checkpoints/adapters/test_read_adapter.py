@@ -8,6 +8,7 @@ import pytest
 
 from checkpoints.adapters.read_adapter import read_adapter
 from checkpoints.errors import CheckpointError
+from checkpoints.fetch import hf_hub
 from tests.checkpoints.adapters.adapter_files import NUM_LAYERS, PREFIX, SHAPES, tensors, write
 
 ALL = tuple(SHAPES)
@@ -21,6 +22,13 @@ def read(folder, max_rank=16):
 def product(values, layer, module, scale, prefix=PREFIX):
     a, b = (values[f"{prefix}{layer}.{module}.lora_{side}.weight"].astype(np.float32) for side in "AB")
     return scale * b @ a
+
+
+def test_the_folder_of_the_files_is_known(tmp_path, monkeypatch):
+    """Of the hub that of one commit."""
+    folder = write(tmp_path / "snapshot", tensors())
+    monkeypatch.setattr(hf_hub, "fetch_files", lambda repo, *_: folder)
+    assert read("org/name").folder == read(folder).folder == str(folder)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -153,6 +154,28 @@ def test_files_that_have_changed_are_not_taken_for_the_registered_ones(is_change
     wait_for(lambda: store.prepare(a) or store._entries[a].failure is not None)
     error = store.take_error(a)
     assert error is None if not is_changed else "not those that were registered" in error
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_an_adapter_is_read_again_where_its_files_were_found(is_kept, tmp_path):
+    """Its address may lead to a newer version by then."""
+    reader, paths = FakeReader(), []
+
+    def read(request: LoRARequest) -> tuple[int, PackedAdapter]:
+        paths.append(request.lora_path)
+        rank, packed = reader(LoRARequest("a", "/files/a"))
+        return rank, replace(packed, folder=str(tmp_path / "snapshot"))
+
+    (tmp_path / "snapshot").mkdir()
+    store = AdapterStore(read, max_cpu_loras=1)
+    a, b = (store.register(LoRARequest(name, f"org/{name}")) for name in "ab")
+    if not is_kept:
+        (tmp_path / "snapshot").rmdir()
+    wait_for(lambda: store.prepare(a.adapter_id))
+    assert paths == ["org/a", "org/b", str(tmp_path / "snapshot") if is_kept else "org/a"]
+    assert a.request.lora_path == "org/a"
+    store.replace(b.request)
+    assert paths[3:] == ["org/b"]
 
 
 def test_a_read_that_hangs_delays_no_other():
