@@ -23,15 +23,17 @@ def advance_grammars(state: SchedulerState, deltas: TokenDeltas) -> TokenDeltas:
     for sequence, token in zip(deltas.sequences, deltas.tokens.tolist(), strict=True):
         if sequence.request.constraint is not None and not sequence.is_finished and token != NO_TOKEN:
             drawn.setdefault(sequence.sequence_id, []).append(token)
-    forced: list[tuple[Sequence, int]] = []
+    forced: list[tuple[Sequence, int, bool]] = []
     ended: list[Sequence] = []
     for sequence_id, advance in constraints.advance(drawn).items() if drawn else ():
         sequence = state.sequences[sequence_id]
-        forced += ((sequence, token) for token in _append(state, sequence, advance.forced))
+        appended = _append(state, sequence, advance.forced)
+        forced += [(sequence, token, False) for token in appended]
         has_end = bool(sequence.request.eos_ids) and not sequence.request.params.ignore_eos
-        if advance.is_complete and not has_end and not sequence.is_finished:
-            end_sequence(state, sequence, "stop")
         if sequence.is_finished:
+            forced[-1] = sequence, appended[-1], True
+        elif advance.is_complete and not has_end:
+            end_sequence(state, sequence, "stop")
             ended.append(sequence)
     for sequence_id, reason in constraints.take_failures():
         if (sequence := state.sequences.get(sequence_id)) is not None:
@@ -62,12 +64,13 @@ def _append(state: SchedulerState, sequence: Sequence, tokens: tuple[int, ...]) 
     return kept
 
 
-def _with_forced(deltas: TokenDeltas, forced: list[tuple[Sequence, int]]) -> TokenDeltas:
+def _with_forced(deltas: TokenDeltas, forced: list[tuple[Sequence, int, bool]]) -> TokenDeltas:
+    """forced: sequence, token, and whether it is the last of its sequence."""
     if not forced:
         return deltas
-    sequences, tokens = zip(*forced, strict=True)
+    sequences, tokens, is_last = zip(*forced, strict=True)
     return TokenDeltas(
         [*deltas.sequences, *sequences],
         np.concatenate([deltas.tokens, np.array(tokens, np.int32)]),
-        np.concatenate([deltas.is_finished, np.zeros(len(forced), bool)]),
+        np.concatenate([deltas.is_finished, np.array(is_last, bool)]),
     )

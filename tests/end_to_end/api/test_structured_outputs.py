@@ -196,6 +196,21 @@ def test_a_dead_end_ends_its_request_alone_with_a_reason(engine, expected):
     assert [outputs[i].outputs[0].text for i in (0, 2)] == [expected[i][0][0] for i in (0, 2)]
 
 
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_a_stop_token_that_is_forced_is_shown_as_one_that_is_drawn(engine, is_shown):
+    """Whether or not the text is searched for stop strings: with log-probabilities each token is drawn."""
+    llm, form = engine(), {"regex": "abcd"}
+    asked = [
+        params(1, structured_outputs=form, stop_token_ids=[99], include_stop_str_in_output=is_shown, **others)
+        for others in ({"logprobs": 0}, {}, {"stop": "never"})
+    ]
+    samples = [output.outputs[0] for output in llm.generate([prompt(0)] * 3, asked, use_tqdm=False)]
+    found = [(sample.text, sample.token_ids, sample.finish_reason, sample.stop_reason) for sample in samples]
+    assert found == [("abc" if is_shown else "ab", [97, 98, 99], "stop", 99)] * 3
+    pieces = [piece.outputs[0].text for piece in llm.stream(prompt(0), asked[2])]
+    assert "".join(pieces) == found[0][0]
+
+
 def grammar_processes():
     children = [int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in task.read_text().split()]
     return [pid for pid in children if b"grammar_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
