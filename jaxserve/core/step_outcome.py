@@ -38,10 +38,10 @@ class StepOutcome:
     """The results of one step, in the order of the plan's rows.
 
     num_rounds: rounds that ran, fewer than planned if all rows ended earlier. num_tokens[s]: tokens that row s drew,
-    the first of tokens[s]; undefined if the row does not sample. is_bad: the token's logits were not finite. logprobs:
-    one entry per token, row by row, defined for rows that need it; None if no row does. prompt_logprobs: one entry for
-    each target >= 0 of the plan, in order. pooled: for rows that need it, the sum of the hidden states of the row's
-    tokens, or the last of them. drafts: of a verify bucket.
+    the first of tokens[s]; undefined if the row does not sample. is_bad: the token's logits were not finite, or every
+    token was banned. logprobs: one entry per token, row by row, defined for rows that need it; None if no row does.
+    prompt_logprobs: one entry for each target >= 0 of the plan, in order. pooled: for rows that need it, the sum of the
+    hidden states of the row's tokens, or the last of them. drafts: of a verify bucket.
     """
 
     step_id: int

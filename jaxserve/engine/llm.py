@@ -63,8 +63,9 @@ class LLM(LoadedModel):
         registered yet is read and checked first (`load_adapter`). scheduling: priority, tenant, queue_timeout_s and
         deadline_s, as `SchedulingOptions` describes them, each for all prompts, or a list with one per prompt. Raises
         RequestError (a ValueError) naming the prompt and the parameter before anything runs, and QueueFullError where
-        the queue does not take all prompts. A sample whose logits are not finite ends with finish_reason "error", a
-        late one with "timeout"; if the device fails, EngineDeadError is raised and the engine must be built anew.
+        the queue does not take all prompts. A sample whose logits are not finite, or that bad_words leave no token
+        (stop_reason says so), ends with finish_reason "error", a late one with "timeout"; if the device fails,
+        EngineDeadError is raised and the engine must be built anew.
         """
         outputs = self.output_processor
         requests = self.admit(read_prompts(prompts), sampling_params, scheduling, lora_request=lora_request)

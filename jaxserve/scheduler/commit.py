@@ -11,16 +11,12 @@ from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import NO_TOKEN, TokenDeltas
 from jaxserve.scheduler.advance_grammars import advance_grammars
 from jaxserve.scheduler.beams import pause
+from jaxserve.scheduler.logit_edits import leaves_token, no_token_left
 from jaxserve.scheduler.memory.prefix_reuse import insert_prefix
 from jaxserve.scheduler.memory.slots import end_sequence, release_slot
 from jaxserve.scheduler.memory.window_pages import free_behind_windows
 from jaxserve.scheduler.prompt_results import collect_logprobs, collect_pooled, token_logprobs
 from jaxserve.scheduler.state import SchedulerState
-
-NOTHING_DRAWN = (
-    "no token is left that the grammar and the request's other limits, such as bad_words, allow; or the model computed "
-    "non-finite numbers"
-)
 
 
 def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> TokenDeltas:
@@ -99,8 +95,7 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
     for i in np.flatnonzero(is_end).tolist():
         sequence = sequences[int(rows[i])]
         if is_bad[i]:
-            is_free = sequence.request.constraint is None
-            end_sequence(state, sequence, "error", None if is_free else NOTHING_DRAWN)
+            end_sequence(state, sequence, "error", _reason(state, sequence))
         elif is_stop[rows[i], steps[i]]:
             end_sequence(state, sequence, "stop", sequence.request.stop_reason(int(tokens[i])))
         else:
@@ -108,6 +103,14 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
     if len(rows) > len(sequences):
         sequences = [sequences[row] for row in rows.tolist()]
     return TokenDeltas(sequences, np.where(is_bad, NO_TOKEN, tokens), is_end)
+
+
+def _reason(state: SchedulerState, sequence: Sequence) -> str | None:
+    """Why no token was drawn after those of the sequence; None: the logits were not finite."""
+    generated = sequence.tokens[sequence.prompt_len :]
+    if leaves_token(sequence.request, generated, state.limits.vocab_size):
+        return None
+    return no_token_left(sequence.request)
 
 
 def _append_logprobs(sequences: list[Sequence], logprobs: TopLogprobs, entries: np.ndarray, wanted: np.ndarray) -> None:

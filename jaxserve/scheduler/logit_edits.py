@@ -5,6 +5,7 @@ from collections.abc import Collection
 import numpy as np
 
 from jaxserve.core.device_ops import SlotEdits
+from jaxserve.core.options.no_token_left import NoTokenLeft
 from jaxserve.core.request import Request
 
 FOREVER = np.iinfo(np.int32).max
@@ -47,6 +48,19 @@ def banned_next(request: Request, generated: np.ndarray) -> tuple[int, ...]:
     return tuple(sorted(completing))
 
 
+def leaves_token(request: Request, generated: np.ndarray, vocab_size: int) -> bool:
+    """Whether a token may follow the generated ones, as far as anything but a grammar bans it."""
+    banned, allowed = _banned(request, generated), request.params.allowed_token_ids
+    return len(banned) < vocab_size if allowed is None else not banned.issuperset(allowed)
+
+
+def no_token_left(request: Request) -> NoTokenLeft:
+    """Why none may follow: the parameters that leave none."""
+    params, bad_words, min_tokens = request.params, request.bad_words, _min_tokens_bans(request)
+    limits = {"allowed_token_ids": params.allowed_token_ids, "bad_words": bad_words, "min_tokens": min_tokens}
+    return NoTokenLeft([name for name, limit in limits.items() if limit])
+
+
 def make_edits(request: Request, slot: int, banned: tuple[int, ...]) -> SlotEdits:
     """All edits of a request. banned: tokens from `banned_next`."""
     entries = _entries(request) + [(i, -np.inf, FOREVER) for i in banned]
@@ -72,6 +86,13 @@ def _entries(request: Request) -> list[tuple[int, float, int]]:
     entries += [(word[0], -np.inf, FOREVER) for word in request.bad_words if len(word) == 1]
     until = len(request.prompt_token_ids) + request.params.min_tokens
     return entries + [(i, -np.inf, until) for i in _min_tokens_bans(request)]
+
+
+def _banned(request: Request, generated: np.ndarray) -> set[int]:
+    """Tokens that edits ban after the generated ones."""
+    position = len(request.prompt_token_ids) + len(generated)
+    banned = {i for i, bias, until in _entries(request) if bias == -np.inf and position < until}
+    return banned.union(banned_next(request, generated))
 
 
 def _min_tokens_bans(request: Request) -> tuple[int, ...]:

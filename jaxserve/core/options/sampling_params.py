@@ -71,8 +71,8 @@ class SamplingParams:
     spaces_between_special_tokens: has no effect, as text is made from the tokens' own bytes, and nothing is inserted
     between them.
     logit_bias: added to the logits of token ids, clamped to [-100, 100]. allowed_token_ids: only these are drawn.
-    bad_words: none of these is generated. skip_reading_prefix_cache: compute the whole prompt, even if it is cached;
-    None is False.
+    bad_words: none of these is generated; a text that they leave no token ends with an error.
+    skip_reading_prefix_cache: compute the whole prompt, even if it is cached; None is False.
     structured_outputs: the form that the text must have: a `StructuredOutputsParams`, or a mapping of its fields.
     kv_policy, speculation: False: without the engine's KV policy, and without drafts; None: as the engine; True:
     refused where the request cannot have them.

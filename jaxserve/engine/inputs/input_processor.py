@@ -19,9 +19,11 @@ from jaxserve.engine.inputs.draft_check import check_drafts
 from jaxserve.engine.inputs.per_prompt import name_of, named
 from jaxserve.engine.inputs.prompt import Prompt, token_ids
 from jaxserve.engine.inputs.request_adapters import Adapters
+from jaxserve.scheduler.logit_edits import leaves_token, no_token_left
 from jaxserve.text.tokenizer import Tokenizer, check_unicode
 
 SEED_MASK = (1 << 64) - 1
+NOTHING = np.zeros(0, np.int32)  # generated so far
 BadWords = tuple[tuple[int, ...], ...]
 
 
@@ -135,13 +137,6 @@ class InputProcessor:
                 f"the model's context of {longest}",
                 "min_tokens",
             )
-        barred = self._barred(params)
-        if params.allowed_token_ids is not None and set(barred).issuperset(params.allowed_token_ids):
-            raise RequestError(
-                "allowed_token_ids holds only tokens that end the text, which min_tokens bans: no token could be drawn",
-                "allowed_token_ids",
-            )
-        self._check_constraint(params.constraint)
         bad_words = self._bad_words(params)
         self._check_edits(params, bad_words)
         self._check_scheduling(scheduling)
@@ -160,6 +155,10 @@ class InputProcessor:
             has_kv_policy=has_kv_policy,
             may_draft=may_draft,
         )
+        if not leaves_token(request, NOTHING, self.vocab_size):
+            reason = no_token_left(request)
+            raise RequestError(reason, reason.param)
+        self._check_constraint(params.constraint)
         if params.speculation:
             check_drafts(request, has_late_drafts=self.has_late_drafts)
         return request

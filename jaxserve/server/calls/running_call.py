@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxserve.core.errors import LateError
 from jaxserve.core.options.lora_request import AdapterFailure
+from jaxserve.core.options.no_token_left import NoTokenLeft
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.engine.serving.result_stream import ResultStream
 from jaxserve.server.calls.generation_call import GenerationCall
@@ -79,6 +80,9 @@ class RunningCall:
             for completion in output.outputs:
                 if completion.finish_reason == "error" and isinstance(completion.stop_reason, AdapterFailure):
                     raise ApiError(400, completion.stop_reason, param="model", code="adapter_failed")
+                if completion.finish_reason == "error" and isinstance(completion.stop_reason, NoTokenLeft):
+                    reason = completion.stop_reason
+                    raise ApiError(400, reason, param=reason.param, code="no_token_left")
                 if completion.finish_reason == "error" and isinstance(completion.stop_reason, str):
                     message = f"{self._constraint_field}: {completion.stop_reason}"
                     raise ApiError(400, message, param=self._constraint_field, code="grammar_failed")

@@ -3,6 +3,7 @@
 import pytest
 
 from jaxserve import SamplingParams
+from jaxserve.core.options.no_token_left import NoTokenLeft
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import drain, driven, submit, tiny_engine
 
@@ -48,6 +49,28 @@ def test_bad_words_of_several_tokens_never_appear(words):
     assert tokens[: words - 1] == GOLDEN.greedy[: words - 1]
 
 
+@pytest.mark.parametrize("num_rounds", [1, 4])
+@pytest.mark.parametrize("min_tokens", [0, 9])
+def test_a_text_that_bad_words_leave_no_token_ends_alone_with_the_reason(num_rounds, min_tokens):
+    """Of the two tokens that are allowed, none may follow the second, nor may the one that would end the text."""
+    llm, (first, second, end) = tiny_engine("llama3"), (5, 6, 7)
+    words = ((first, first), (second, first), (second, second))
+    ends = {"min_tokens": min_tokens, "stop_token_ids": [end]} if min_tokens else {}
+    allowed = [first, second, end] if min_tokens else [first, second]
+    params = SamplingParams(temperature=0, max_tokens=16, allowed_token_ids=allowed, ignore_eos=True, **ends)
+    with driven(llm, num_rounds, is_overlapped=True):
+        stuck = submit(llm, goldens("llama3")[2].prompt, params, bad_words=words)
+        other = submit(llm, GOLDEN.prompt, SamplingParams(temperature=0, max_tokens=24, ignore_eos=True))
+        drain(llm)
+    assert stuck.token_ids in ([first, second], [second])
+    assert stuck.finish_reason == "error"
+    assert isinstance(stuck.stop_reason, NoTokenLeft)
+    assert "allowed_token_ids" in stuck.stop_reason
+    assert "bad_words" in stuck.stop_reason
+    assert ("min_tokens" in stuck.stop_reason) == (min_tokens > 0)
+    assert (other.finish_reason, other.token_ids) == ("length", GOLDEN.greedy)
+
+
 def test_one_bad_row_ends_alone():
     """NaN in a sequence's pages ends it with an error; other rows and later users of the pages are unaffected."""
     from dataclasses import replace
@@ -65,7 +88,7 @@ def test_one_bad_row_ends_alone():
     kv = runner._state.kv
     runner._state = replace(runner._state, kv=replace(kv, pool=kv.pool.at[:, page].set(jnp.nan)))
     drain(llm)
-    assert victim.finish_reason == "error"
+    assert (victim.finish_reason, victim.stop_reason) == ("error", None)
     assert (other.finish_reason, other.token_ids) == ("length", GOLDEN.greedy)
     again = llm.generate([g.prompt for g in goldens("llama3")], params, use_tqdm=False)
     assert [out.outputs[0].token_ids for out in again] == [g.greedy for g in goldens("llama3")]

@@ -104,6 +104,20 @@ def test_non_finite_numbers_end_one_request():
     assert all(answer.text.endswith("data: [DONE]\n\n") for answer in streams)
 
 
+def test_bad_words_that_leave_no_token_are_an_error_of_the_client():
+    """Known before the text is begun where they ban all that is allowed, and else where it cannot go on."""
+    with running(fake_llm()) as server:
+        for words in (["a"], ["aa"]):
+            asked = {"prompt": "x", "allowed_token_ids": [97], "bad_words": words}
+            answer = server.post("/v1/completions", asked)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"]) == (400, "allowed_token_ids")
+            assert "bad_words" in error["message"]
+            streamed = server.post("/v1/completions", {**asked, "stream": True})
+            assert "bad_words" in streamed.text
+        until(lambda: is_quiet(server))
+
+
 def test_a_request_s_deadline_holds_before_and_after_its_first_token():
     with running(slowed(fake_llm(max_num_seqs=1), 0.01)) as server:
         slow = threading.Thread(target=server.post, args=("/v1/completions", LONG))

@@ -72,6 +72,32 @@ def test_nothing_left_to_draw_is_refused():
     assert processor().make([1], replace(params, ignore_eos=True)).stop_ids == ()
 
 
+@pytest.mark.parametrize(
+    ("params", "names"),
+    [
+        ({"allowed_token_ids": [97], "bad_words": ["a"]}, ["allowed_token_ids", "bad_words"]),
+        ({"allowed_token_ids": [97, 261], "bad_words": ["a"], "min_tokens": 1}, ["bad_words", "min_tokens"]),
+        ({"allowed_token_ids": [97], "bad_words": ["a"], "structured_outputs": {"regex": "a"}}, ["bad_words"]),
+    ],
+)
+def test_bad_words_that_leave_nothing_to_draw_are_refused_by_name(params, names):
+    made = fake_llm().parts.input_processor
+    with pytest.raises(RequestError, match="no token could be drawn") as caught:
+        made.make([1], SamplingParams(**params))
+    assert caught.value.param == "allowed_token_ids"
+    assert [name for name in names if name not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"allowed_token_ids": [97, 98]}, {"allowed_token_ids": [97, 261]}, {}, {"logit_bias": {98: -100}}],
+)
+def test_bad_words_that_leave_a_token_are_accepted(params):
+    """A bias is no ban, and a word of several tokens bans none before its others are there."""
+    made = fake_llm().parts.input_processor.make([1], SamplingParams(bad_words=["a", "bb"], **params))
+    assert made.bad_words[0] == (97,)
+
+
 def test_too_many_changed_logits_are_refused():
     with pytest.raises(RequestError, match="at most 10"):
         processor().make([1], SamplingParams(logit_bias=dict.fromkeys(range(11), 1.0)))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jaxserve.core.options.lora_request import AdapterFailure
+from jaxserve.core.options.no_token_left import NoTokenLeft
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.calls.running_call import RunningCall
 from jaxserve.server.http.error_responses import ApiError
@@ -27,6 +28,8 @@ class OneResult:
     ("stop_reason", "expected"),
     [
         (AdapterFailure("adapter 'a' cannot be read: no such file"), (400, "adapter_failed", "model")),
+        (NoTokenLeft(["allowed_token_ids", "bad_words"]), (400, "no_token_left", "allowed_token_ids")),
+        (NoTokenLeft(["bad_words"]), (400, "no_token_left", "bad_words")),
         ("the grammar allows no token here", (400, "grammar_failed", "guided")),
         (None, (500, "not_finite", None)),
     ],
