@@ -60,7 +60,7 @@ class MatcherTable:
         self._executor = LLExecutor(num_threads)
 
     def advance(self, tokens: Sequence[tuple[int, Sequence[int] | None]]) -> list[list[Any]]:
-        """[forced tokens, is complete, error] of each (sequence, tokens drawn); the i-th mask is in row i.
+        """[forced tokens, may end, error] of each (sequence, tokens drawn); the i-th mask is in row i.
 
         Nothing is forced where None is given in place of tokens.
         """
@@ -69,30 +69,28 @@ class MatcherTable:
         for item, (_, drawn) in zip(items, tokens, strict=True):
             item.consume(drawn or (), self.end_id)
             forced.append(item.take_forced() if item.forces and drawn is not None else [])
-        self.fill(items, range(len(items)))
-        return [
-            [ids, item.error is None and item.matcher.is_stopped(), item.error]
-            for ids, item in zip(forced, items, strict=True)
-        ]
+        may_end = self.fill(items, range(len(items)))
+        return [[ids, ends, item.error] for ids, ends, item in zip(forced, may_end, items, strict=True)]
 
-    def fill(self, items: Sequence[SequenceMatcher], rows: Sequence[int]) -> None:
-        """Compute masks, side by side, into these rows."""
-        masks = self.masks
+    def fill(self, items: Sequence[SequenceMatcher], rows: Sequence[int]) -> list[bool]:
+        """Compute masks, side by side, into these rows; returns whether each text may end."""
+        masks, found = self.masks, [False] * len(items)
         jobs = [(item.matcher, row) for row, item in zip(rows, items, strict=True) if item.error is None]
         if jobs:
             self._executor.unsafe_compute_mask_ptr(jobs, masks.address, masks.row_bytes, masks.num_rows)
-        for row, item in zip(rows, items, strict=True):
+        for i, (row, item) in enumerate(zip(rows, items, strict=True)):
             if item.error is None and item.matcher.is_error():
                 item.error = error_of(item.matcher)
             if item.error is not None:
                 masks.clear(row)
                 continue
-            may_end = masks.has(row, self.end_id)
+            found[i] = may_end = masks.has(row, self.end_id)
             masks.put(row, self.end_id, False)
             for token in item.eos_ids:
                 masks.put(row, token, may_end)
             if item.has_text_ends and not may_end and masks.is_empty(row):
                 item.error = DEAD_END
+        return found
 
     def along(self, drafts: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
         """How many drafts of each sequence are legal one after the other. Rows get the masks before the first and after

@@ -31,13 +31,13 @@ class Advance:
     forced: tokens that are the only continuation, as the tokenizer divides it; the matcher has consumed them, and they
     need not be drawn (jump-forward).
     mask: uint32[ceil(V / 32)], bit i % 32 of word i // 32: token i may come next, after `forced`. Read-only; mostly the
-    same array where equal. is_complete: nothing may follow but a token that ends the sequence, if it has any. error:
-    why the sequence cannot go on and must end; the mask then allows nothing.
+    same array where equal. may_end: the text is in its form as it is. error: why the sequence cannot go on and must
+    end; the mask then allows nothing.
     """
 
     forced: tuple[int, ...]
     mask: np.ndarray
-    is_complete: bool
+    may_end: bool
     error: str | None
 
 
@@ -157,11 +157,11 @@ class Matchers:
         rows: list[tuple[list[int], bool, str | None]] = []
         if live:
             rows = self._process.ask("advance", len(live), tokens=live)["rows"]
-        for row, ((sequence_id, _), (forced, is_complete, error)) in enumerate(zip(live, rows, strict=True)):
+        for row, ((sequence_id, _), (forced, may_end, error)) in enumerate(zip(live, rows, strict=True)):
             sequences[sequence_id].error = error
             if error is None:
                 sequences[sequence_id].tokens.extend(forced)
-                found[sequence_id] = Advance(tuple(forced), self._mask(row), is_complete, None)
+                found[sequence_id] = Advance(tuple(forced), self._mask(row), may_end, None)
         for sequence_id in tokens.keys() - found.keys():
             found[sequence_id] = Advance((), self._nothing, False, sequences[sequence_id].error)
         return found

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.core.token_deltas import NO_TOKEN, TokenDeltas
+from jaxserve.scheduler.logit_edits import goes_on
 from jaxserve.scheduler.memory.slots import end_sequence
 from jaxserve.scheduler.state import SchedulerState
 
@@ -29,15 +30,14 @@ def advance_grammars(state: SchedulerState, deltas: TokenDeltas) -> TokenDeltas:
         sequence = state.sequences[sequence_id]
         appended = _append(state, sequence, advance.forced)
         forced += [(sequence, token, False) for token in appended]
-        has_end = bool(sequence.request.eos_ids) and not sequence.request.params.ignore_eos
         if sequence.is_finished:
             forced[-1] = sequence, appended[-1], True
-        elif advance.is_complete and not has_end:
+        elif advance.may_end and not goes_on(sequence, constraints.masks([sequence_id])[sequence_id]):
             end_sequence(state, sequence, "stop")
             ended.append(sequence)
-    for sequence_id, reason in constraints.take_failures():
+    for sequence_id, reason in constraints.take_ends():
         if (sequence := state.sequences.get(sequence_id)) is not None:
-            end_sequence(state, sequence, "error", reason)
+            end_sequence(state, sequence, "stop" if reason is None else "error", reason)
             ended.append(sequence)
     return _with_forced(deltas, forced).with_ended(ended)
 

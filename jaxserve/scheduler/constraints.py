@@ -58,7 +58,8 @@ class Constraints:
         self._prepared = OrderedDict[str, None]()  # grammars that were compiled lately
         self._masks: dict[int, np.ndarray | None] = {}  # by sequence id; None: not known yet
         self._allowed: dict[int, np.ndarray] = {}  # by sequence id, where the request allows some tokens only
-        self._failures: dict[int, str] = {}  # reasons, by sequence id
+        self._may_end = set[int]()  # sequences whose text is in its form as it is
+        self._ends: dict[int, str | None] = {}  # reasons, by sequence id
 
     def prepare(self, params: StructuredOutputsParams) -> bool:
         """Whether sequences with this constraint can begin; else its grammar is being compiled."""
@@ -100,39 +101,41 @@ class Constraints:
         found = self._matchers.advance(tokens)
         for sequence_id, advance in found.items():
             self._masks[sequence_id] = advance.mask
+            (self._may_end.add if advance.may_end else self._may_end.discard)(sequence_id)
             if advance.error is not None:
-                self._failures[sequence_id] = advance.error
+                self._ends[sequence_id] = advance.error
         return found
 
     def masks(self, sequence_ids: Iterable[int]) -> dict[int, np.ndarray]:
         """uint32[ceil(V / 32)] of each: what grammar and request allow after its tokens. Without those that cannot go
         on."""
-        going_on = [sequence_id for sequence_id in sequence_ids if sequence_id not in self._failures]
+        going_on = [sequence_id for sequence_id in sequence_ids if sequence_id not in self._ends]
         if unknown := [sequence_id for sequence_id in going_on if self._masks[sequence_id] is None]:
             self.advance(dict.fromkeys(unknown))
         known = ((sequence_id, self._masks[sequence_id]) for sequence_id in going_on)
-        return {i: self._within(i, mask) for i, mask in known if mask is not None and i not in self._failures}
+        return {i: self._within(i, mask) for i, mask in known if mask is not None and i not in self._ends}
 
     def masks_along(self, drafts: Mapping[int, SequenceOf[int]]) -> dict[int, SequenceOf[np.ndarray]]:
         """The same after each draft of a sequence, up to the first that its grammar does not allow."""
         found = self._matchers.along(drafts)
         return {i: [self._within(i, mask) for mask in masks[1:]] for i, (_, masks) in found.items()}
 
-    def fail(self, sequence_id: int, reason: str) -> None:
-        """A sequence cannot go on: it ends at the next commit."""
-        self._failures[sequence_id] = reason
+    def end(self, sequence_id: int, reason: str) -> None:
+        """A sequence cannot go on: it ends at the next commit, for this reason unless its text is in its form."""
+        self._ends[sequence_id] = None if sequence_id in self._may_end else reason
 
-    def take_failures(self) -> list[tuple[int, str]]:
-        """Sequences that cannot go on, and why; each once."""
-        failures, self._failures = self._failures, {}
-        return list(failures.items())
+    def take_ends(self) -> list[tuple[int, str | None]]:
+        """Sequences that cannot go on, and why, None: their text is in its form; each once."""
+        ends, self._ends = self._ends, {}
+        return list(ends.items())
 
     def drop(self, sequence_id: int) -> None:
         """A sequence has ended."""
         if sequence_id in self._masks:
             del self._masks[sequence_id]
             self._allowed.pop(sequence_id, None)
-            self._failures.pop(sequence_id, None)
+            self._may_end.discard(sequence_id)
+            self._ends.pop(sequence_id, None)
             self._matchers.drop(sequence_id)
 
     def _within(self, sequence_id: int, mask: np.ndarray) -> np.ndarray:

@@ -1,12 +1,14 @@
 """Host: what a request changes in its logits: `SlotEdits` (logit_bias, bad_words, min_tokens), masks, penalties."""
 
 from collections.abc import Collection
+from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 
 from jaxserve.core.device_ops import SlotEdits
 from jaxserve.core.options.no_token_left import NoTokenLeft
 from jaxserve.core.request import Request
+from jaxserve.core.sequence import Sequence
 
 FOREVER = np.iinfo(np.int32).max
 
@@ -54,11 +56,26 @@ def leaves_token(request: Request, generated: np.ndarray, vocab_size: int) -> bo
     return len(banned) < vocab_size if allowed is None else not banned.issuperset(allowed)
 
 
+def goes_on(sequence: Sequence, mask: np.ndarray, ahead: SequenceOf[int] = ()) -> bool:
+    """Whether a token of the mask may follow the sequence's tokens and those `ahead`: whether not all are banned."""
+    if not has_edits(sequence.request):
+        return bool(mask.any())
+    generated = np.append(sequence.tokens[sequence.prompt_len :], np.array(ahead, np.int32))
+    left, banned = mask.copy(), np.array(list(_banned(sequence.request, generated)), np.uint32)
+    np.bitwise_and.at(left, banned // 32, ~(np.uint32(1) << banned % 32))
+    return bool(left.any())
+
+
 def no_token_left(request: Request) -> NoTokenLeft:
     """Why none may follow: the parameters that leave none."""
+    return NoTokenLeft(limits(request))
+
+
+def limits(request: Request) -> list[str]:
+    """The parameters that ban tokens."""
     params, bad_words, min_tokens = request.params, request.bad_words, _min_tokens_bans(request)
-    limits = {"allowed_token_ids": params.allowed_token_ids, "bad_words": bad_words, "min_tokens": min_tokens}
-    return NoTokenLeft([name for name, limit in limits.items() if limit])
+    given = {"allowed_token_ids": params.allowed_token_ids, "bad_words": bad_words, "min_tokens": min_tokens}
+    return [name for name, value in given.items() if value]
 
 
 def make_edits(request: Request, slot: int, banned: tuple[int, ...]) -> SlotEdits:

@@ -64,7 +64,8 @@ class SamplingParams:
     repetition_penalty: divides positive logits, and multiplies negative ones, of tokens in prompt and output.
     stop: strings that end the output, which excludes them unless include_stop_str_in_output. stop_token_ids: tokens
     that end the output, beyond the model's end-of-sequence ids, which ignore_eos disables. min_tokens: none of these
-    ends the output earlier. max_tokens: None fills the context.
+    ends the output earlier; a complete form (structured_outputs) that cannot go on does.
+    max_tokens: None fills the context.
     logprobs, prompt_logprobs: number of candidates reported per position; 0: only the token itself, -1: all.
     detokenize: False leaves the text empty. skip_special_tokens: leave them out of the text.
     shown_special_ids: special tokens that are never left out, such as the markers of tool calls.

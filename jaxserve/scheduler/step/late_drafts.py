@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.step_plan import LateDrafts
+from jaxserve.scheduler.logit_edits import goes_on
 from jaxserve.scheduler.state import SchedulerState
 
 MASK_ROW = SAMPLING_INDEX["mask_row"]
@@ -29,8 +30,8 @@ def mask_drafts(state: SchedulerState, slots: np.ndarray, drafts: list[list[int]
     found = state.constraints.masks_along(by_id)
     for i, sequence in enumerate(sequences):
         for mask in found.get(sequence.sequence_id, ()):
-            if not mask.any():  # the text is complete, or cannot go on: that is seen when the draft is committed
-                break
+            if not goes_on(sequence, mask, by_id[sequence.sequence_id][: num[i] + 1]):
+                break  # the text is complete, or cannot go on: that is seen when the draft is drawn
             num[i] += 1
             mask_rows[i, num[i]] = state.mask_rows.acquire(mask)
     return LateDrafts(num, mask_rows)

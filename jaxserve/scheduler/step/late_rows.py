@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from jaxserve.core.request import Request
 from jaxserve.core.step_plan import LateDraw, StepPlan
+from jaxserve.scheduler.logit_edits import goes_on, limits
 from jaxserve.scheduler.state import SchedulerState
 from jaxserve.scheduler.step.late_drafts import MASK_ROW, mask_drafts
 from jaxserve.scheduler.step.slot_edits import late_edits
@@ -72,15 +74,20 @@ def _set_masks(state: SchedulerState, slots: np.ndarray) -> np.ndarray:
     assert state.constraints is not None
     sequences = [state.occupant(slot) for slot in slots.tolist()]
     masks = state.constraints.masks(sequence.sequence_id for sequence in sequences)
-    goes_on = np.zeros(len(slots), bool)
+    is_open = np.zeros(len(slots), bool)
     for i, (slot, sequence) in enumerate(zip(slots.tolist(), sequences, strict=True)):
         mask = masks.get(sequence.sequence_id)
         if mask is None:
             continue
-        if not mask.any():
-            state.constraints.fail(sequence.sequence_id, DEAD_END)
+        if not goes_on(sequence, mask):
+            state.constraints.end(sequence.sequence_id, _dead_end(sequence.request))
             continue
         state.mask_rows.release(int(state.slot_table.sampling[slot, MASK_ROW]))
         state.slot_table.sampling[slot, MASK_ROW] = state.mask_rows.acquire(mask)
-        goes_on[i] = True
-    return goes_on
+        is_open[i] = True
+    return is_open
+
+
+def _dead_end(request: Request) -> str:
+    names = limits(request)
+    return f"{DEAD_END} that {' and '.join(names)} leave" if names else DEAD_END

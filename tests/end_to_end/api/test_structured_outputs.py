@@ -15,6 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from jaxserve import BeamSearchParams, RequestError, SamplingParams
+from jaxserve.runner.fake.fake_model import FakeModel
 from tests.support.drafting import AlwaysDraft, counted
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.fakes.real_grammars import engines_with_grammars, is_without_grammars
@@ -185,6 +186,74 @@ def test_a_form_that_cannot_be_kept_to_is_refused_before_anything_runs(engine):
         BeamSearchParams(**{"beam_width": 2, "max_tokens": 4, "structured_outputs": FORMS[0]})
 
 
+YES, END = [*b"yes"], 262
+COMPLETE = {
+    "its end is not allowed": {"allowed_token_ids": YES},
+    "its end is too early": {"min_tokens": 20},
+    "its end is a bad word": {"bad_words": ["<|im_end|>"], "allowed_token_ids": [*YES, END]},
+    "nothing after it is allowed": {"allowed_token_ids": YES, "structured_outputs": {"regex": "yes!*"}},
+    "nothing after it is allowed, nor is its end": {
+        "allowed_token_ids": [*YES, END],
+        "min_tokens": 20,
+        "structured_outputs": {"regex": "yes!*"},
+    },
+    "it ignores its end": {
+        "allowed_token_ids": YES,
+        "ignore_eos": True,
+        "structured_outputs": {"regex": "yes!*"},
+    },
+    "what follows is a bad word": {
+        "bad_words": ["s!"],
+        "min_tokens": 20,
+        "structured_outputs": {"regex": "yes!*"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+@pytest.mark.parametrize("others", [{}, {"logprobs": 0}, {"stop": "never"}], ids=str)
+def test_a_text_in_its_form_that_cannot_go_on_ends_there(engine, expected, name, others):
+    llm = engine()
+    asked = params(1, **{"structured_outputs": {"choice": ["yes"]}} | others | COMPLETE[name])
+    outputs = llm.generate([prompt(0), prompt(1), prompt(2)], [params(0), asked, params(2)], use_tqdm=False)
+    (ended,) = outputs[1].outputs
+    assert (ended.text, ended.token_ids, ended.finish_reason, ended.stop_reason) == ("yes", YES, "stop", None)
+    assert [outputs[i].outputs[0].text for i in (0, 2)] == [expected[i][0][0] for i in (0, 2)]
+    assert is_without_grammars(llm)
+
+
+class Yes(FakeModel):
+    """Says yes, so that its drafts do."""
+
+    def draw(self, prefix, seed, index, position, is_allowed):
+        said = YES[(position - len(prompt(0))) % 3]
+        return next(filter(is_allowed, [said, *range(self.vocab_size)]), None)
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_such_a_text_ends_there_with_drafts(engine, name):
+    llm = engine(Yes(264), max_drafts=3)
+    llm.parts.engine.scheduler.state.speculation = AlwaysDraft(llm.parts.sizes.max_num_seqs)
+    asked = params(1, **{"structured_outputs": {"choice": ["yes"]}, "logprobs": 0} | COMPLETE[name])
+    with counted(llm) as seen:
+        outputs = llm.generate([prompt(i) for i in range(9)], asked, use_tqdm=False)
+    found = [(ended.text, ended.finish_reason) for output in outputs for ended in output.outputs]
+    assert found == [("yes", "stop")] * 9
+    assert bool(seen) == ("bad word" not in name), "bad words of several tokens go without drafts"
+
+
+def test_a_form_of_no_text_may_end_before_it_begins(engine):
+    (output,) = engine().generate([prompt(0)], params(0, structured_outputs={"regex": "a*"}, allowed_token_ids=[98]))
+    (ended,) = output.outputs
+    assert (ended.text, ended.token_ids, ended.finish_reason, ended.stop_reason) == ("", [], "stop", None)
+
+
+def test_min_tokens_is_kept_while_a_form_can_go_on(engine):
+    asked = [params(i, structured_outputs={"regex": "(yes)+"}, min_tokens=20) for i in range(4)]
+    outputs = engine().generate([prompt(0)] * 4, asked, use_tqdm=False)
+    assert min(len(output.outputs[0].token_ids) for output in outputs) >= 20
+
+
 def test_a_dead_end_ends_its_request_alone_with_a_reason(engine, expected):
     """Only b may be drawn, and no text of the form has one."""
     llm = engine()
@@ -193,6 +262,7 @@ def test_a_dead_end_ends_its_request_alone_with_a_reason(engine, expected):
     (dead,) = outputs[1].outputs
     assert (dead.finish_reason, dead.token_ids) == ("error", [])
     assert "allows no token" in str(dead.stop_reason)
+    assert "allowed_token_ids" in str(dead.stop_reason)
     assert [outputs[i].outputs[0].text for i in (0, 2)] == [expected[i][0][0] for i in (0, 2)]
 
 

@@ -63,7 +63,7 @@ def test_masks_equal_brute_force(matchers, name):
             assert legal == expected(pattern, text, TOKENS, EOS_IDS)
             assert legal  # no dead end
             assert max(legal) < PADDED_SIZE
-            assert found.is_complete <= (legal == set(EOS_IDS))
+            assert found.may_end == (set(EOS_IDS) <= legal) == bool(set(EOS_IDS) & legal)
 
 
 def test_masks_of_another_language_are_noticed(matchers):

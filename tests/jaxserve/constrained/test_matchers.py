@@ -39,7 +39,7 @@ def matchers(processes) -> Iterator[Matchers]:
 
 
 def content(found: Advance) -> tuple:
-    return found.forced, tokens_of(found.mask), found.is_complete, found.error
+    return found.forced, tokens_of(found.mask), found.may_end, found.error
 
 
 def text_of(tokens) -> bytes:
@@ -68,7 +68,7 @@ def test_the_ends_are_those_of_the_sequence(matchers):
     assert [tokens_of(found[i].mask) for i in range(4)] == [{B, *EOS_IDS}, {B, EOS_IDS[1]}, {B, D}, {B}]
     matchers.start(4, StructuredOutputsParams(regex="a|ad"), (D,))
     matchers.start(5, StructuredOutputsParams(regex="[ac]d|e"), (D,))
-    assert content(matchers.advance({4: ()})[4]) == ((A,), {D}, False, None)
+    assert content(matchers.advance({4: ()})[4]) == ((A,), {D}, True, None)
     assert tokens_of(matchers.advance({5: ()})[5].mask) == {A, C, ord("e")}
     assert content(matchers.advance({5: (A,)})[5]) == ((), set(), False, "no text of this form exists from here on")
 
@@ -310,5 +310,5 @@ def test_a_process_may_start_before_the_first_sequence(matchers, processes):
     matchers.prepare()
     matchers.prepare()
     matchers.start(0, LETTERS, EOS_IDS)
-    assert matchers.advance({0: (D,)})[0].is_complete
+    assert matchers.advance({0: (D,)})[0].may_end
     assert len(processes) == 1

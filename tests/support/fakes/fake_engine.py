@@ -165,7 +165,7 @@ def naive(
         allowed = allowed_next(request, output, model.vocab_size)
         token = model.draw(prefix, request.seed, index, position, allowed.__contains__)
         if grammar is not None:
-            if output and grammar.is_complete(output) and request.params.ignore_eos:
+            if not allowed and grammar.may_end(output):
                 return output, "stop"
             if output and may_force(request) and (forced := grammar.forced(output, eos_ids_of(request))):
                 token = forced[0]

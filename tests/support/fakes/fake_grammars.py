@@ -31,7 +31,7 @@ class FakeGrammar:
         state = self.state(tokens)
         if self.fails(tokens):
             return set()
-        ends = set(eos_ids) if state % 5 == 0 or self.is_complete(tokens) else set()
+        ends = set(eos_ids) if self.may_end(tokens) else set()
         if self.is_complete(tokens):
             return ends
         if state % 3 == 0:
@@ -40,6 +40,9 @@ class FakeGrammar:
 
     def is_complete(self, tokens: Sequence[int]) -> bool:
         return self.state(tokens) % 29 == 1
+
+    def may_end(self, tokens: Sequence[int]) -> bool:
+        return not self.fails(tokens) and (self.state(tokens) % 5 == 0 or self.is_complete(tokens))
 
     def fails(self, tokens: Sequence[int]) -> bool:
         return self.state(tokens) % 101 == 2
@@ -100,7 +103,7 @@ class FakeMatchers:
         mask = mask_words(grammar.allowed(text, eos_ids), MODEL.vocab_size)
         error = FAILURE if grammar.fails(text) else None
         self.num_failed += error is not None
-        return Advance(tuple(forced), mask, grammar.is_complete(text), error)
+        return Advance(tuple(forced), mask, grammar.may_end(text), error)
 
     def _along(self, sequence_id: int, drafts: list[int]) -> tuple[int, list[np.ndarray]]:
         grammar, eos_ids, _ = self._running[sequence_id]

@@ -30,7 +30,7 @@ class OpenMatchers:
 
     def advance(self, tokens):
         mask = np.full(-(-VOCAB_SIZE // 32), 2**32 - 1, np.uint32)
-        return {i: Advance((), mask, is_complete=False, error=None) for i in tokens}
+        return {i: Advance((), mask, may_end=False, error=None) for i in tokens}
 
     def drop(self, sequence_id) -> None:
         pass
