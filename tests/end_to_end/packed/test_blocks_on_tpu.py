@@ -77,7 +77,7 @@ def test_halves_are_kept_as_bits(model):
 
 
 def test_files_of_which_nothing_is_kept_are_refused_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(choose_packing, "form_on", lambda *_: lambda form, num_inputs: with_half_bits(form))
+    monkeypatch.setattr(choose_packing, "form_on", lambda *_: lambda form, *_: with_half_bits(form))
     path, _ = write_model(tmp_path / "fives.gguf", [dict.fromkeys(SHAPES, "Q5_0")])
     with pytest.raises(ConfigError, match=r"cannot keep the blocks .* bits of Q5_0 lie in runs of 1 bytes"):
         packing_of(path)

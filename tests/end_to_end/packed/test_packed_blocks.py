@@ -259,7 +259,7 @@ def test_a_gpu_chooses_among_no_layers(tmp_path):
 @pytest.fixture
 def as_in_files(monkeypatch):
     """Devices are to have blocks as files have them."""
-    monkeypatch.setattr(choose_packing, "form_on", lambda *_: lambda form, num_inputs: form)
+    monkeypatch.setattr(choose_packing, "form_on", lambda *_: lambda form, *_: form)
 
 
 @pytest.mark.usefixtures("as_in_files")

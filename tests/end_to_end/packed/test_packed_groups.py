@@ -14,7 +14,7 @@ from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_source import open_model
 from jaxserve.engine.build.packing import choose_packing, packing_report
-from jaxserve.engine.build.packing.block_products import DeviceKind
+from jaxserve.engine.build.packing.block_products import DeviceKind, form_on
 from jaxserve.engine.build.packing.choose_packing import with_packing
 from pallas_kernels.block_forms.table_forms import NestedScales, without_nesting
 from pallas_kernels.block_tensor import BlockTensor, RowParts
@@ -25,18 +25,7 @@ from tests.checkpoints.random_models import Sizes, hf_tensors
 from tests.end_to_end.packed.test_packed_blocks import CPU, TPU, packing_of
 
 SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=128, num_layers=2)
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": SIZES.model_dim,
-    "intermediate_size": SIZES.mlp_dim,
-    "num_hidden_layers": SIZES.num_layers,
-    "num_attention_heads": SIZES.num_heads,
-    "num_key_value_heads": SIZES.num_kv_heads,
-    "vocab_size": SIZES.vocab_size,
-    "max_position_embeddings": 64,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
-}
+LONG_ROWS = Sizes(num_heads=8, num_kv_heads=4, head_dim=128, model_dim=1024, mlp_dim=2048, vocab_size=128, num_layers=1)
 CONSTANT = ("_shape", "_map", "__nf4")
 PROMPTS = [np.random.default_rng(i).integers(3, SIZES.vocab_size, 4 + 3 * i).tolist() for i in range(4)]
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -48,10 +37,28 @@ def int4(shape):
     return compressed_ints(4, is_packed=True, is_symmetric=True, num_groups=shape[1] // GROUP, shape=shape)
 
 
-def write_model(folder, make):
+def config_of(sizes):
+    return {
+        "model_type": "llama",
+        "hidden_size": sizes.model_dim,
+        "intermediate_size": sizes.mlp_dim,
+        "num_hidden_layers": sizes.num_layers,
+        "num_attention_heads": sizes.num_heads,
+        "num_key_value_heads": sizes.num_kv_heads,
+        "vocab_size": sizes.vocab_size,
+        "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+    }
+
+
+CONFIG = config_of(SIZES)
+
+
+def write_model(folder, make, sizes=SIZES):
     """A model whose layers' matrices `make` quantizes; returns the bytes of codes, scales and zero points."""
     tensors, stored, config = {}, 0, None
-    for name, values in hf_tensors(SIZES).items():
+    for name, values in hf_tensors(sizes).items():
         if "proj" not in name:
             tensors[name] = values
             continue
@@ -61,7 +68,7 @@ def write_model(folder, make):
         tensors |= own
     folder.mkdir()
     build.write(folder / "model.safetensors", tensors)
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": config}))
+    (folder / "config.json").write_text(json.dumps(config_of(sizes) | {"quantization_config": config}))
     return stored
 
 
@@ -92,6 +99,12 @@ def two_widths(shape):
 def four_bits(shape):
     """NF4, in the MLPs with double quantization."""
     config, tensors, _ = nf4(is_nested=SIZES.mlp_dim in shape, shape=shape)
+    return config, tensors | {"a.weight.quant_map": tensors["a.weight.quant_map"] / 32}, None
+
+
+def nested_four_bits(shape):
+    """As bitsandbytes writes it by default."""
+    config, tensors, _ = nf4(is_nested=True, nested=256, shape=shape)
     return config, tensors | {"a.weight.quant_map": tensors["a.weight.quant_map"] / 32}, None
 
 
@@ -186,8 +199,29 @@ def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkeypatch):
-    """Its kernel looks up 16 values, and rounds scales. Of the MLPs only `down` has enough inputs for it."""
+def test_a_gpu_has_the_scales_of_double_quantization(tmp_path, monkeypatch):
+    """As the file's codes: of tokens that are those of the decoded weights, and of its bytes. Where the inputs are
+    divided these are numbers."""
+    stored = write_model(tmp_path / "model", nested_four_bits, LONG_ROWS)
+    plain, _ = texts(tmp_path / "model")
+    # On a CPU as on a GPU.
+    monkeypatch.setattr(choose_packing, "form_on", lambda _, dtype: form_on(DeviceKind("gpu", "NVIDIA H200"), dtype))
+    for num_devices, names in ((1, {"qkv", "gate_up", "o", "down"}), (2, {"qkv", "gate_up"})):
+        found, llm = texts(tmp_path / "model", quantization="packed", tensor_parallel_size=num_devices)
+        assert found == plain
+        assert len({tuple(text) for text in found}) > 1, "texts depend on the prompt"
+        (layers,) = llm.parts.runner.params["layers"].values()
+        packed = {name: leaf for name, leaf in layers.items() if isinstance(leaf, BlockTensor)}
+        assert packed.keys() == {"qkv", "gate_up", "o", "down"}
+        assert {name for name, leaf in packed.items() if isinstance(leaf.form.scales, NestedScales)} == names
+        if num_devices == 1:
+            assert stored <= device_bytes([*packed.values()]) <= 1.02 * stored
+
+
+@pytest.mark.thorough
+def test_a_gpu_has_the_scales_of_double_quantization_in_short_rows_as_numbers(tmp_path, monkeypatch):
+    """Codes would take more bytes, with an outer scale and an offset of each row. The kernel rounds scales. Of the MLPs
+    only `down` has enough inputs for it."""
     write_model(tmp_path / "model", four_bits)
     config = EngineConfig.create(str(tmp_path / "model"), quantization="packed", dtype="bfloat16")
     with open_model(config) as source:
@@ -200,16 +234,14 @@ def test_a_gpu_has_the_scales_of_double_quantization_as_numbers(tmp_path, monkey
     assert forms["gpu"] == {down: without_nesting(forms["cpu"][down], "bfloat16")}
     plain, _ = texts(tmp_path / "model")
     # On a CPU as on a GPU.
-    monkeypatch.setattr(choose_packing, "form_on", lambda *_: lambda form, num_inputs: without_nesting(form))
+    monkeypatch.setattr(choose_packing, "form_on", lambda *_: lambda form, *_: without_nesting(form))
     for num_devices in (1, 2):
         found, llm = texts(tmp_path / "model", quantization="packed", tensor_parallel_size=num_devices)
         assert len(packed_leaves(llm)) == 4, "also those whose inputs are divided"
         assert not any(isinstance(leaf.form.scales, NestedScales) for leaf in packed_leaves(llm))
         assert found == plain
     exact = packed_leaves(llm)
-    monkeypatch.setattr(
-        choose_packing, "form_on", lambda *_: lambda form, num_inputs: without_nesting(form, "bfloat16")
-    )
+    monkeypatch.setattr(choose_packing, "form_on", lambda *_: lambda form, *_: without_nesting(form, "bfloat16"))
     _, llm = texts(tmp_path / "model", quantization="packed")
     scales, exact = (jax.tree.leaves([leaf.fields["scales"] for leaf in own]) for own in (packed_leaves(llm), exact))
     assert {own.dtype.name for own in scales} == {"bfloat16", "float32"}, "outside the MLPs the file has numbers"

@@ -12,7 +12,7 @@ from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.quant_matmul.api import quant_matmul
 from tests.pallas_kernels.matmul.matmul_checks import BOUNDS, errors
-from tests.pallas_kernels.quant_matmul.block_stacks import FORMS, block_stack
+from tests.pallas_kernels.quant_matmul.block_stacks import FORMS, NESTED_FORMS, block_stack
 
 ROUNDINGS = 2
 """Of the weights and of the result; with a gate, of which each half has them, twice as many."""
@@ -48,7 +48,7 @@ class Case:
         out = (*parts, self.num_columns)
         return {
             "x": jnp.asarray(rng.normal(size=(self.num_rows, self.num_inputs)), self.dtype),
-            "stack": block_stack(FORMS[self.form], self.num_layers, out, self.num_inputs),
+            "stack": block_stack((FORMS | NESTED_FORMS)[self.form], self.num_layers, out, self.num_inputs),
             "layer": jnp.int32(self.num_layers - 1),
             "bias": jnp.asarray(rng.normal(size=self.num_columns), self.dtype) if self.has_bias else None,
         }

@@ -42,6 +42,13 @@ NF4 = table_form("NF4", TABLE, 64)
 assert NF4 is not None
 TABLE_FORMS = {form.name: form for form in (NF4, nested_form(NF4, SCALE_TABLE, 4, 512))}
 TABLE_FORMS["NF4-g64 of bfloat16"] = with_scales(NF4, "bfloat16")
+NESTED_FORMS = {
+    f"NF4-g{plain.group_len}, {outer_len} of {num_inputs}": nested_form(plain, SCALE_TABLE, outer_len, num_inputs)
+    for group_len, outer_len, num_inputs in [(64, 16, 1024), (64, 8, 1536), (64, 2, 768), (64, 1, 320), (32, 16, 1536)]
+    if (plain := table_form("NF4", TABLE, group_len)) is not None
+}
+"""Double quantization of rows of so many inputs, of which so many scales have an outer one in common: a row, two
+steps, half a step or a quarter of 256 inputs; of the last form a row has three of two steps each."""
 FLOAT32_SCALES = int_form(4, 32, "float32", False)
 assert FLOAT32_SCALES is not None
 INT_FORMS["INT4-g32 of float32"] = FLOAT32_SCALES

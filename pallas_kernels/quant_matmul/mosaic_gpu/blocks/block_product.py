@@ -84,10 +84,11 @@ def _sizes(x: jax.Array, stack: BlockTensor, num_columns: int, spec: MatmulSpec)
             out_dtype=jnp.dtype(spec.out_dtype or x.dtype),
         )
 
-    # A gate in 6 bits or more, of an odd number of tiles, leaves no room for two steps of 64 rows. One of MXFP4 leaves
-    # too few registers for their sums: up to 88 bytes a thread were spilled.
+    # A gate in 6 bits or more, of an odd number of tiles, leaves no room for two steps of 64 rows. One of MXFP4, or
+    # with double quantization, leaves too few registers for their sums: up to 88 and 64 bytes a thread were spilled.
     sizes = with_chunks(num_chunks(num_rows))
-    has_registers = spec.num_parts == 1 or not stack.form.values or stack.form.group_len > 32
+    is_simple = not stack.form.values or (stack.form.group_len > 32 and not sizes.scale_values)
+    has_registers = spec.num_parts == 1 or is_simple
     sizes = sizes if sizes.depth > 1 and has_registers else with_chunks(num_chunks(num_rows, MAX_ROWS // 2))
     if sizes.depth < 1:
         raise NotImplementedError(f"a step of {num_columns} x {num_inputs} in {stack.form.name} exceeds shared memory")

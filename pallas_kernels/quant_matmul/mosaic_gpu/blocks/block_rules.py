@@ -24,11 +24,13 @@ def step_inputs(form: BlockForm) -> int:
 def check_served(form: BlockForm, num_columns: int, num_inputs: int) -> None:
     """Raises NotImplementedError with the reason why the kernel does not multiply by such a matrix."""
     inputs = step_inputs(form)
-    if len(form.values) not in (0, NUM_VALUES) or isinstance(form.scales, NestedScales):
-        raise NotImplementedError(f"it looks up {NUM_VALUES} values, and no scales ({form.name})")
+    if len(form.values) not in (0, NUM_VALUES):
+        raise NotImplementedError(f"it looks up {NUM_VALUES} values ({form.name})")
     if form.group_len % PIECE or any(plane.run % PIECE for plane in form.planes):
         raise NotImplementedError(f"it decodes {PIECE} bytes at once: {form.name} has shorter groups or runs")
-    if inputs % form.block_len or any(inputs % (plane.run * 8 // plane.bits) for plane in form.planes):
+    # Of double quantization a block is a row.
+    unit = form.group_len if isinstance(form.scales, NestedScales) else form.block_len
+    if inputs % unit or any(inputs % (plane.run * 8 // plane.bits) for plane in form.planes):
         raise NotImplementedError(f"blocks of {form.block_len} inputs ({form.name}) do not divide {inputs}")
     unit = 8 * TILE_BYTES // min(plane.bits for plane in form.planes)
     for name, size, factor in (("columns", num_columns, COLUMNS), ("inputs", num_inputs, unit)):

@@ -30,7 +30,7 @@ def multiply_steps(refs: Refs, work: Work, group: jax.Array, sizes: KernelSizes)
     # Not known to the assembler to be 0, see `step_weights`.
     zero = (refs["layer"][0] >> 31).astype(jnp.uint32)
 
-    if sizes.whole_boxes:
+    if sizes.whole_copies:
         plgpu.barrier_wait(refs["arrived"])
 
     def sums(*accumulators: Ref) -> list[jax.Array]:
@@ -59,18 +59,17 @@ def _multiply_step(
     zero: jax.Array,
     sizes: KernelSizes,
 ) -> None:
-    planes: dict[str, jax.Array] = {}
     others: dict[str, jax.Array] = {}
     for box in sizes.boxes:
         if box.is_whole:
             others[box.name] = _of_whole(refs[f"whole {box.name}"].at[part, group], box, step)
-            continue
-        field = refs[f"step {box.name}"].at[buffer, part, group]
-        if box.name in sizes.plane_names:
-            planes[box.name] = plgpu.load(field, layout=BYTES)
-        else:
-            others[box.name] = _by_column(field, box, step)
-    terms, width = group_terms(sizes.form, others, sizes.dtype), sizes.order.slot_inputs
+        elif box.name not in sizes.plane_names:
+            others[box.name] = _by_column(refs[f"step {box.name}"].at[buffer, part, group], box, step)
+    terms = group_terms(sizes.form, others, sizes.dtype, refs.get("whole scale_values"))
+    planes = {
+        name: plgpu.load(refs[f"step {name}"].at[buffer, part, group], layout=BYTES) for name in sizes.plane_names
+    }
+    width = sizes.order.slot_inputs
     for slot, weights in enumerate(step_weights(planes, terms, sizes.order, sizes.dtype, zero)):
         rows = refs["rows"].at[buffer, :, pl.ds(slot * width, width)].transpose((1, 0))
         if "weights" not in refs:

@@ -12,6 +12,8 @@ from jaxtyping import Array, Num
 from pallas_kernels.block_forms.block_form import BlockForm, Scales
 from pallas_kernels.block_forms.ggml_forms import six_bits
 from pallas_kernels.block_forms.packed_zeros import PackedZeros
+from pallas_kernels.kernel_types import Ref
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.register_views import shared_values
 
 F32 = jnp.float32
 
@@ -37,9 +39,12 @@ def code_dtype(form: BlockForm) -> str:
     return dtype
 
 
-def group_terms(form: BlockForm, fields: dict[str, Num[Array, "64 n"]], dtype: Any) -> GroupTerms:
-    """Of the groups of a step, computed in float32 and rounded once. fields: a step's, `per_row(1)`."""
-    scales, offsets, zeros = _scales(form, fields)
+def group_terms(
+    form: BlockForm, fields: dict[str, Num[Array, "64 n"]], dtype: Any, scale_values: Ref | None = None
+) -> GroupTerms:
+    """Of the groups of a step, computed in float32 and rounded once. fields: a step's, `per_row(1)`. scale_values: in
+    shared memory, of the codes of scales."""
+    scales, offsets, zeros = _scales(form, fields, scale_values)
     if zeros is not None:
         zeros = (zeros - float(centre(form))).astype(dtype)
     elif centre(form) != form.zero:
@@ -48,7 +53,9 @@ def group_terms(form: BlockForm, fields: dict[str, Num[Array, "64 n"]], dtype: A
     return GroupTerms(scales.astype(dtype), zeros, None if offsets is None else offsets.astype(dtype))
 
 
-def _scales(form: BlockForm, fields: dict[str, jax.Array]) -> Scales:
+def _scales(form: BlockForm, fields: dict[str, jax.Array], scale_values: Ref | None) -> Scales:
+    if scale_values is not None:
+        return _nested(fields, scale_values)
     if "block_scales" in fields:
         return _of_block(fields)
     if not isinstance(form.scales, PackedZeros):
@@ -66,6 +73,20 @@ def _of_block(fields: dict[str, jax.Array]) -> Scales:
     parts = six_bits(*(groups[:, i : i + 4] for i in (0, 4, 8)))
     scales, minima = (jnp.concatenate(part, axis=1) for part in parts)
     return Scales(_times(block_scales, scales), -_times(fields["block_minima"].astype(F32), minima))
+
+
+def _nested(fields: dict[str, jax.Array], scale_values: Ref) -> Scales:
+    """As `table_forms` computes them of codes, by slices alone."""
+    values = shared_values(scale_values, fields["scale_codes"])
+    outer, offsets = (_of_groups(fields[name], values.shape[1]) for name in ("outer_scales", "scale_offsets"))
+    return Scales(values * outer + offsets)
+
+
+def _of_groups(runs: jax.Array, num_groups: int) -> jax.Array:
+    """Each column as often as all make those of the groups."""
+    count = num_groups // runs.shape[1]
+    columns = [runs[:, i : i + 1] for i in range(runs.shape[1]) for _ in range(count)]
+    return jnp.concatenate(columns, axis=1) if len(columns) > 1 else runs
 
 
 def _times(of_block: jax.Array, of_groups: jax.Array) -> jax.Array:

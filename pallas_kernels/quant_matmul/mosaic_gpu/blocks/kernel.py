@@ -42,6 +42,8 @@ def multiply_blocks(
         for name, field in fields.items()
     }
     arrays: dict[str, Any] = {"x": x, **rows, "layer": layer.reshape(1)}
+    if sizes.scale_values:
+        arrays["scale_values"] = jnp.asarray(sizes.scale_values, jnp.float32)
     splits = (sizes.splits, sizes.num_parts) if sizes.splits > 1 else ()
     shape = (sizes.num_chunks, *splits, sizes.num_rows, *tiles)
     if sizes.splits == 1 and bias is not None:

@@ -3,6 +3,7 @@
 ring of each field[depth, parts, warpgroups, 64, …]     parts: 2 with a gate
 ring of rows[depth, rows, inputs]
 whole fields[parts, warpgroups, …, 64]                  those of `FieldBox.is_whole`
+values of the codes of scales[256]                      with double quantization
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.table_forms import NestedScales, Table
 from pallas_kernels.gpu_ring import tiled
 from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS, MAX_DEPTH, SHARED_BYTES
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.field_boxes import FieldBox, field_boxes
@@ -65,6 +67,17 @@ class KernelSizes:
         return tuple(box for box in self.boxes if box.is_whole)
 
     @property
+    def whole_copies(self) -> int:
+        """Of a thread block, before its first step."""
+        tiles = self.num_parts * self.warpgroups
+        return tiles * sum(len(box.whole_copies) for box in self.whole_boxes) + bool(self.scale_values)
+
+    @property
+    def scale_values(self) -> Table:
+        """Of the codes of scales, which are looked up; empty: scales are numbers."""
+        return self.form.scales.values if isinstance(self.form.scales, NestedScales) else ()
+
+    @property
     def plane_names(self) -> tuple[str, ...]:
         return tuple(plane.field for plane in self.form.planes)
 
@@ -75,6 +88,7 @@ class KernelSizes:
         weight_bytes = tiles * sum(box.num_bytes for box in self.boxes if not box.is_whole)
         step_bytes = weight_bytes + self.num_rows * self.inputs * jnp.dtype(self.dtype).itemsize
         whole_bytes = tiles * sum(box.num_bytes for box in self.whole_boxes)
+        whole_bytes += len(self.scale_values) * jnp.dtype(jnp.float32).itemsize
         return min((self.warpgroups * SHARED_BYTES - whole_bytes) // step_bytes, MAX_DEPTH)
 
     def scratch(self, *, is_interpreted: bool) -> dict[str, Any]:
@@ -88,9 +102,12 @@ class KernelSizes:
             else plgpu.SMEM((*lead, box.width), box.dtype)
             for box in stepped
         }
-        if whole := self.whole_boxes:
+        if self.scale_values:
+            found["whole scale_values"] = plgpu.SMEM((len(self.scale_values),), jnp.float32)
+        if self.whole_copies:
+            whole = self.whole_boxes
             found |= {f"whole {box.name}": plgpu.SMEM((*tiles, box.total, COLUMNS), box.dtype) for box in whole}
-            found["arrived"] = plgpu.Barrier(num_arrivals=self.num_parts * self.warpgroups * len(whole))
+            found["arrived"] = plgpu.Barrier(num_arrivals=self.whole_copies)
         slot = self.order.slot_inputs
         found |= {
             "rows": tiled((self.depth, self.num_rows, self.inputs), self.dtype, unit=slot),

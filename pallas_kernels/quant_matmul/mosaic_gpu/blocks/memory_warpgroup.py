@@ -17,6 +17,8 @@ def stream_steps(refs: Refs, work: Work, sizes: KernelSizes) -> None:
 
     for box in sizes.whole_boxes:
         _copy_whole(refs, work, box, sizes)
+    if sizes.scale_values:
+        plgpu.copy_gmem_to_smem(refs["scale_values"], refs["whole scale_values"], refs["arrived"])
 
     def fill(step: jax.Array, buffer: jax.Array) -> None:
         for box in sizes.boxes:
@@ -45,9 +47,10 @@ def _copy_whole(refs: Refs, work: Work, box: FieldBox, sizes: KernelSizes) -> No
     for part in range(sizes.num_parts):
         for group in range(sizes.warpgroups):
             tile = work.tile * sizes.warpgroups + group
-            values = pl.ds(pl.multiple_of(tile * box.total, box.total), box.total)
-            plgpu.copy_gmem_to_smem(
-                refs[box.name].at[refs["layer"][0], part, values],
-                refs[f"whole {box.name}"].at[part, group],
-                refs["arrived"],
-            )
+            begin, target = pl.multiple_of(tile * box.total, box.total), refs[f"whole {box.name}"].at[part, group]
+            for first, count in box.whole_copies:
+                plgpu.copy_gmem_to_smem(
+                    refs[box.name].at[refs["layer"][0], part, pl.ds(begin + first, count)],
+                    target.at[pl.ds(first, count)],
+                    refs["arrived"],
+                )

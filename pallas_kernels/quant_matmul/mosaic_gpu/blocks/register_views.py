@@ -14,10 +14,11 @@ from jax import lax
 from jax.experimental.mosaic.gpu import fragmented_array as fragments
 from jax.experimental.mosaic.gpu import utils
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jaxtyping import Array, Num, Shaped, UInt32
+from jaxtyping import Array, Float, Num, Shaped, UInt8, UInt32
 
 from pallas_kernels.block_forms.looked_up import looked_up
 from pallas_kernels.dispatch import gpu_interpretation
+from pallas_kernels.kernel_types import Ref
 
 Layout = Any
 BYTES: Layout = plgpu.Layout.WGMMA_8BIT
@@ -95,23 +96,43 @@ def table_bytes(table: Sequence[int], selectors: UInt32[Array, "64 n"]) -> UInt3
     return parts[0] | parts[1] | parts[2] | parts[3]
 
 
+def shared_values(table: Ref, codes: UInt8[Array, "64 n"]) -> Float[Array, "64 n"]:
+    """table[code] in float32. table: in shared memory, from which each thread loads the values of its codes, which are
+    `per_row(1)`."""
+
+    def loaded(registers: np.ndarray, target_type: Any, values: Any) -> list[Any]:
+        untyped: Any = utils
+        vector, index_type = untyped.vector, untyped.ir.IndexType.get()
+        codes = (vector.extract(register, dynamic_position=[], static_position=[0]) for register in registers.flat)
+        found = [untyped.memref.load(values, [untyped.arith.index_castui(index_type, code)]) for code in codes]
+        # The assembler would move these loads among those of the weights' codes, for which registers are then missing.
+        untyped.warp_barrier()
+        return [vector.broadcast(target_type, value) for value in found]
+
+    if gpu_interpretation() is None:
+        return _view(loaded, codes, per_row(1), codes.shape, jnp.float32, per_row(1), table)
+    return jnp.take(table[...], codes.astype(jnp.int32), axis=0, mode="clip")
+
+
 def _view(
-    rule: Callable[[np.ndarray, Any], list[Any]],
+    rule: Callable[..., list[Any]],
     x: jax.Array,
     source: Layout,
     shape: tuple[int, ...],
     dtype: Any,
     target: Layout,
+    *refs: Ref,
 ) -> jax.Array:
-    """The array whose registers in a thread are those that the rule makes of x's, in order."""
+    """The array whose registers in a thread are those that the rule makes of x's, in order, and of memory."""
+    result = plgpu.ShapeDtypeStruct(shape, jnp.dtype(dtype), layout=target)
 
-    @plgpu.inline_mgpu(arg_types=(source,), return_type=plgpu.ShapeDtypeStruct(shape, jnp.dtype(dtype), layout=target))
-    def view(_: Any, array: Any) -> Any:
+    @plgpu.inline_mgpu(arg_types=(source, *[plgpu.RefType()] * len(refs)), return_type=result)
+    def view(_: Any, array: Any, *memory: Any) -> Any:
         layout = target.to_mgpu()
         register_type = layout.registers_element_type(utils.dtype_to_ir_type(jnp.dtype(dtype)))
         registers = np.empty(layout.registers_shape(shape), object)
-        registers.flat = rule(array.registers, register_type)
+        registers.flat = rule(array.registers, register_type, *memory)
         is_signed = utils.is_signed(dtype)
         return fragments.FragmentedArray(_registers=registers, _layout=layout, _is_signed=is_signed)
 
-    return cast(jax.Array, cast(Any, view)(x))
+    return cast(jax.Array, cast(Any, view)(x, *refs))

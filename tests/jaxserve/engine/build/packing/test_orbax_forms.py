@@ -73,7 +73,7 @@ def file_of(root, packed):
 
 
 def blocks_in(file):
-    return saved_blocks(file, MODEL, 1, (), lambda form, num_inputs: form)
+    return saved_blocks(file, MODEL, 1, (), lambda form, *_: form)
 
 
 def opened(root, quantization="packed"):

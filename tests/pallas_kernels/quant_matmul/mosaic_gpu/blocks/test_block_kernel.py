@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.block_forms.table_forms import with_scales
+from pallas_kernels.block_forms.form_changes import device_fields
+from pallas_kernels.block_forms.table_forms import with_scales, without_nesting
 from pallas_kernels.matmul.block_sizes import BlockSizes
-from pallas_kernels.quant_matmul.mosaic_gpu.blocks import kernel_sizes
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks import field_boxes, kernel_sizes
 from tests.pallas_kernels.host_callbacks import host_callbacks
 from tests.pallas_kernels.quant_matmul.block_checks import Case, check, multiply
-from tests.pallas_kernels.quant_matmul.block_stacks import FORMS
+from tests.pallas_kernels.quant_matmul.block_stacks import FORMS, NESTED_FORMS
 
 NARROW, WIDE = BlockSizes(64, 256, 1), BlockSizes(128, 256, 1)
 PLAIN = Case("one_row", "Q4_0", 1, 64, 768, block=NARROW, num_layers=3)
@@ -35,6 +36,8 @@ CASES = [
     Case("two_whole_fields", "Q4_K", 3, 128, 768, activation="silu", block=WIDE),
     Case("whole_field_of_vectors", "Q8_0", 3, 64, 640, has_bias=True),
     replace(PLAIN, name="whole_field_in_splits", form="INT4-g128 with zeros", block=replace(NARROW, splits=2)),
+    # Of blocks, of which four offsets have 16 bytes, only the values of scales are copied once.
+    Case("values_of_scales_alone", "NF4-g64 nested", 3, 64, 2048, block=NARROW),
     # The last step shares inputs with the one before.
     Case("shared_inputs", "Q4_0", 5, 576, 576, block=NARROW),
     Case("shared_inputs_of_8_bits", "Q8_0", 3, 192, 576, block=BlockSizes(64, 128, 2)),
@@ -47,7 +50,7 @@ CASES = [
     replace(PLAIN, name="gelu_tanh_wide", num_rows=9, num_columns=128, activation="gelu_tanh", block=WIDE),
     replace(PLAIN, name="silu_splits", num_rows=8, activation="silu", block=replace(NARROW, splits=2)),
 ]
-REFUSED = {"Q5_0", "Q5_1", "FP8-g512", "NF4-g64 nested"}
+REFUSED = {"Q5_0", "Q5_1", "FP8-g512"}
 
 
 def num_inputs(form: str) -> int:
@@ -72,6 +75,39 @@ def test_every_kind_of_product_equals_the_reference(case):
 @pytest.mark.parametrize("form", sorted(FORMS.keys() - REFUSED))
 def test_every_form_equals_the_reference(form):
     check(Case(form, form, 5, 64, num_inputs(form), out_dtype="float32"))
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("form", NESTED_FORMS)
+def test_an_outer_scale_is_for_some_steps_or_a_part_of_one(form):
+    check(Case(form, form, 5, 64, NESTED_FORMS[form].block_len, out_dtype="float32"))
+
+
+@pytest.mark.parametrize("activation", [None, "silu"])
+def test_scales_that_are_codes_make_the_products_of_the_numbers_that_they_stand_for(activation):
+    """Bit for bit: these are float32, as the kernel computes them. It begins in the middle of an outer scale."""
+    (form,) = (name for name, form in NESTED_FORMS.items() if form.block_len == 1536 and form.group_len == 64)
+    block = BlockSizes(64, 256, 2) if activation is None else BlockSizes(128, 256, 1)
+    case = Case(form, form, 8, 128, 1536, activation=activation, out_dtype="float32", block=block)
+    stack = case.arguments()["stack"]
+    numbers = without_nesting(stack.form)
+    plain = replace(stack, form=numbers, fields=device_fields(stack.form, stack.fields, numbers))
+    np.testing.assert_array_equal(multiply(case), multiply(case, stack=plain))
+
+
+def test_whole_fields_are_copied_in_parts_where_they_are_long():
+    """As rows of 296 bytes would be, and with it the last step of a row."""
+    case = Case("parts", "NF4-g64, 1 of 320", 5, 64, 320, out_dtype="float32")
+    whole = multiply(case)
+    with patch.object(field_boxes, "MAX_COPIED", 2):
+        assert box_of(case, "scale_codes").whole_copies == ((0, 2), (2, 2), (4, 1))
+        np.testing.assert_array_equal(multiply(case), whole)
+    check(case)
+
+
+def box_of(case: Case, name: str) -> field_boxes.FieldBox:
+    boxes = field_boxes.field_boxes(NESTED_FORMS[case.form], case.num_inputs, 256)
+    return next(box for box in boxes if box.name == name)
 
 
 @pytest.mark.thinned(3)
@@ -135,10 +171,9 @@ def test_a_matrix_that_is_no_layers_is_served():
         ({"num_inputs": 192}, "192 inputs are fewer than a step's 256"),
         (
             {"form": "INT4-g128", "num_inputs": 256 * 129},
-            "rows of 516 bytes of scales, no multiple of 16, nor at most 256",
+            "rows of 516 bytes of scales, no multiple of 16, nor at most 256 numbers or 512 bytes",
         ),
         ({"form": "FP8-g512", "num_inputs": 1024}, r"blocks of 512 inputs \(FP8-g512\) do not divide 128"),
-        ({"form": "NF4-g64 nested"}, r"it looks up 16 values, and no scales \(NF4-g64 nested\)"),
         ({"block": WIDE}, "blocks of 128 columns do not divide 64"),
         ({"block": BlockSizes(64, 128, 1)}, "or steps have 128 inputs, not 256"),
     ],

@@ -1,5 +1,6 @@
 """XLA compiles the kernel of packed blocks for Hopper GPUs: no register is spilled, and no field is copied."""
 
+import math
 from functools import partial
 
 import jax
@@ -8,17 +9,20 @@ import pytest
 
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.traffic import memory_traffic
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.table_forms import nested_form
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.quant_matmul.api import quant_matmul
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import by_rule, check_served
-from tests.pallas_kernels.quant_matmul.block_stacks import FORMS
+from tests.pallas_kernels.quant_matmul.block_stacks import FORMS, NF4, SCALE_TABLE
 from tests.support.compiled.aot import Ptxas, compile_on, gpu_mesh, on, pool_copies, ptxas_report
 
-SERVED = sorted(FORMS.keys() - {"Q5_0", "Q5_1", "FP8-g512", "NF4-g64 nested"})
+SERVED = sorted(FORMS.keys() - {"Q5_0", "Q5_1", "FP8-g512"})
 LAYERS = 32
 REGISTERS = 65_536
 THREADS = 128  # of a warpgroup
+NESTED = "NF4-g64 nested"
 # Of Llama 3 8B and SmolLM2: form, rows, columns, inputs and activation. `scripts/prove aot` has every form.
 COMPILED = [
     ("Q4_0", 8, 4096, 4096, None),
@@ -30,6 +34,9 @@ COMPILED = [
     ("INT4-g32 with packed zeros", 64, 14336, 4096, "silu"),
     ("FP8-g128", 8, 4096, 14336, None),
     ("NF4-g64", 8, 14336, 4096, "silu"),
+    (NESTED, 8, 4096, 14336, None),
+    (NESTED, 64, 4096, 14336, None),
+    (NESTED, 64, 14336, 4096, "silu"),
     ("MXFP4", 64, 1536, 640, "silu"),
     ("Q4_0", 8, 960, 576, None),
     ("INT8-g128", 64, 1536, 640, "silu"),
@@ -37,6 +44,13 @@ COMPILED = [
 LLAMA_3_8B = ((6144, 4096, None), (4096, 4096, None), (14336, 4096, "silu"), (4096, 14336, None))
 SMALLER = ((960, 576, None), (1536, 576, "silu"), (576, 1536, None), (2048, 640, "silu"), (640, 2048, None))
 """Of SmolLM2 and Gemma 3 270M."""
+
+
+def form_of(name: str, num_inputs: int) -> BlockForm:
+    """With double quantization a block is a row, in which bitsandbytes has an outer scale for 256 scales."""
+    if name != NESTED:
+        return FORMS[name]
+    return nested_form(NF4, SCALE_TABLE, math.gcd(num_inputs // NF4.group_len, 256), num_inputs)
 
 
 def compile_product(
@@ -49,7 +63,7 @@ def compile_product(
     target: str = "h200",
 ) -> tuple[list[Ptxas], jax.stages.Compiled, list[jax.ShapeDtypeStruct]]:
     """Reports on the kernels, and the program of one call; the stack's fields."""
-    array, blocks = partial(on, gpu_mesh(target)), FORMS[form]
+    array, blocks = partial(on, gpu_mesh(target)), form_of(form, num_inputs)
     lead = (LAYERS, *(() if activation is None else (2,)), num_columns)
     fields = {
         field.name: array((*lead, num_inputs // blocks.block_len * field.count), field.dtype) for field in blocks.fields
@@ -70,7 +84,7 @@ def check(form: str, num_rows: int, num_columns: int, num_inputs: int, activatio
     assert kernel.spill_bytes == 0
     assert not any(pool_copies(compiled, field) for field in fields)
     # Splits' sums, and the inputs in their order.
-    block = by_rule(FORMS[form], num_rows, num_columns, num_inputs)
+    block = by_rule(form_of(form, num_inputs), num_rows, num_columns, num_inputs)
     parts = 1 if activation is None else 2
     padded = max(8, num_rows)
     needed = 4 * block.splits * parts * padded * num_columns + 4 * padded * (num_columns + num_inputs)
@@ -88,13 +102,13 @@ def check_products_with(form: str) -> None:
         for sizes in LLAMA_3_8B:
             check(form, num_rows, *sizes)
         for sizes in SMALLER:
-            if sizes[1] % FORMS[form].block_len == 0 and is_served(form, *sizes[:2]):
+            if sizes[1] % form_of(form, sizes[1]).block_len == 0 and is_served(form, *sizes[:2]):
                 check(form, num_rows, *sizes)
 
 
 def is_served(form: str, num_columns: int, num_inputs: int) -> bool:
     try:
-        check_served(FORMS[form], num_columns, num_inputs)
+        check_served(form_of(form, num_inputs), num_columns, num_inputs)
     except NotImplementedError:
         return False
     return True

@@ -17,6 +17,7 @@ from tests.pallas_kernels.wgmma_races import races_of_products
 PLAIN = Case("plain", "Q4_0", 3, 64, 768, has_bias=True, block=BlockSizes(64, 256, 1))
 WIDE = replace(PLAIN, name="two warpgroups", num_columns=128, block=BlockSizes(128, 256, 1))
 WHOLE = replace(PLAIN, name="a field that is copied once", form="INT4-g128")
+NESTED = replace(PLAIN, name="scales that are codes", form="NF4-g64, 8 of 1536", num_inputs=1536)
 SHARED = replace(PLAIN, name="a last step that shares inputs", num_inputs=576)
 GATED = replace(PLAIN, name="gate, splits", activation="silu", has_bias=False, block=BlockSizes(64, 256, 2))
 
@@ -28,14 +29,16 @@ def races() -> Iterator[list[Any]]:
         yield findings
 
 
-@pytest.mark.parametrize("case", [PLAIN, WIDE, WHOLE, SHARED, GATED], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [PLAIN, WIDE, WHOLE, NESTED, SHARED, GATED], ids=lambda case: case.name)
 def test_nothing_meets(races, case):
     check(case)
     assert [found.races_found for found in races] == [False]
 
 
-@pytest.mark.parametrize(("name", "case"), [("filled", PLAIN), ("freed", PLAIN), ("arrived", WHOLE)])
+@pytest.mark.parametrize(
+    ("name", "case"), [("filled", PLAIN), ("freed", PLAIN), ("arrived", WHOLE), ("arrived", NESTED)]
+)
 def test_a_missing_wait_is_caught(races, name, case):
-    """For a step of the ring, for its place to be free, and for what is copied once."""
+    """For a step of the ring, for its place to be free, and for what is copied once, values of scales among it."""
     with missing_waits(kernel, name):
         assert is_caught(races, partial(check, case))

@@ -3,6 +3,7 @@
 The kernel is interpreted with these operations, so its results prove nothing of the views that a GPU runs.
 """
 
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from pallas_kernels.quant_matmul.mosaic_gpu.blocks.register_views import (
     apart,
     per_row,
     reinterpreted,
+    shared_values,
     spread,
     table_bytes,
 )
@@ -42,7 +44,7 @@ def places(layout, shape):
         yield index, threads, tuple(at), vector
 
 
-def emulated(rule, x, source, shape, dtype, target):
+def emulated(rule, x, source, shape, dtype, target, *memory):
     """`_view`, with the registers of each thread as arrays."""
     x, y = np.asarray(x), np.zeros(shape, dtype)
     registers = [np.empty(source.to_mgpu().registers_shape(x.shape), object) for _ in range(THREADS)]
@@ -53,7 +55,7 @@ def emulated(rule, x, source, shape, dtype, target):
             registers[thread][register][place] = x[index]
     found = [np.empty(target.to_mgpu().registers_shape(shape), object) for _ in range(THREADS)]
     for thread in range(THREADS):
-        for i, vector in enumerate(rule(registers[thread], jnp.dtype(dtype))):
+        for i, vector in enumerate(rule(registers[thread], jnp.dtype(dtype), *memory)):
             found[thread].flat[i] = vector
     for index, threads, register, place in places(target, shape):
         copies = [found[thread][register] for thread in threads]
@@ -86,6 +88,13 @@ def on_a_gpu():
                 dtype_to_ir_type=lambda dtype: dtype,
                 c=lambda word, dtype: np.array([word], dtype),
                 prmt=permuted_bytes,
+                vector=SimpleNamespace(
+                    extract=lambda vector, **_: vector[0], broadcast=lambda dtype, x: dtype.type([x])
+                ),
+                memref=SimpleNamespace(load=lambda values, index: values[index[0]]),
+                arith=SimpleNamespace(index_castui=lambda _, code: int(code)),
+                ir=SimpleNamespace(IndexType=SimpleNamespace(get=lambda: None)),
+                warp_barrier=lambda: None,
             ),
         ):
             return np.asarray(view(*arguments))
@@ -102,6 +111,10 @@ def bytes_named(x):
     return table_bytes([3, 1, 4, 159, 26, 255, 0, 128], x & jnp.uint32(0x7777))
 
 
+def values_of(codes):
+    return shared_values(np.random.default_rng(0).normal(size=256).astype(np.float32), codes)
+
+
 @pytest.mark.parametrize(
     ("view", "x", "arguments"),
     [
@@ -113,6 +126,7 @@ def bytes_named(x):
         (apart, bits(np.uint16, 64, 2), (2,)),
         (apart, bits(np.uint8, 64, 4), (4,)),
         (bytes_named, bits(np.uint32, 64, 16), ()),
+        (values_of, bits(np.uint8, 64, 4), ()),
         (spread, bits(np.uint16, 64, 8), ([0, 0, 5, 7],)),
         (spread, bits(np.uint16, 64, 1), ([0] * 8,)),
     ],

@@ -1,0 +1,82 @@
+"""Which scales of double quantization a GPU has as codes: those that its kernel reads, where that saves bytes."""
+
+import math
+
+import pytest
+
+from jaxserve.engine.build.packing.block_products import DeviceKind, form_on
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.table_forms import nested_form, table_form, without_nesting
+from tests.pallas_kernels.quant_matmul.block_stacks import SCALE_TABLE, TABLE
+
+ON_DEVICE = form_on(DeviceKind("gpu", "NVIDIA H200"), "bfloat16")
+WIDTHS = [2048, 3072, 3584, 4096, 5120, 8192, 13824, 14336, 18944, 27648, 28672]
+"""Of Llama 2 and 3, Mistral and Qwen 2.5: inputs of their layers' matrices."""
+FEW_IN_COMMON = [11008, 29568]
+"""Of which 4 and 2 scales have an outer one in common wherever a row begins."""
+
+
+def of_bitsandbytes(num_inputs: int, group_len: int = 64, nested_len: int = 256) -> BlockForm:
+    plain = table_form("NF4", TABLE, group_len)
+    assert plain is not None
+    return nested_form(plain, SCALE_TABLE, math.gcd(num_inputs // group_len, nested_len), num_inputs)
+
+
+def times_the_files(form: BlockForm) -> float:
+    """Its bytes as a multiple of the file's: 4 bits for an input, 8 for 64 of them, and a float32 for 256 of those."""
+    return form.block_bytes / form.block_len / (1 / 2 + 1 / 64 + 4 / (64 * 256))
+
+
+@pytest.mark.parametrize("num_inputs", WIDTHS)
+def test_a_gpu_has_two_percent_more_bytes_than_the_file_at_most(num_inputs):
+    form = of_bitsandbytes(num_inputs)
+    found = ON_DEVICE(form, num_inputs)
+    assert found == form
+    assert 1 <= times_the_files(found) < 1.02
+    assert times_the_files(without_nesting(form, "bfloat16")) > 1.029, "the control"
+
+
+@pytest.mark.parametrize("num_inputs", FEW_IN_COMMON)
+def test_scales_are_numbers_where_codes_would_not_save_bytes(num_inputs):
+    form, numbers = of_bitsandbytes(num_inputs), without_nesting(of_bitsandbytes(num_inputs), "bfloat16")
+    assert ON_DEVICE(form, num_inputs) == numbers
+    assert times_the_files(numbers) <= times_the_files(form)
+    assert times_the_files(numbers) < 1.031
+
+
+@pytest.mark.parametrize(
+    ("dim", "kv_dim", "mlp_dim", "num_devices"),
+    [
+        *((4096, 4096, 11008, count) for count in (1, 2, 4)),
+        *((4096, 1024, 14336, count) for count in (1, 2, 4)),
+        (3584, 512, 18944, 1),  # on two devices 2.1 %
+    ],
+)
+def test_layers_have_two_percent_more_bytes_than_the_file_at_most(dim, kv_dim, mlp_dim, num_devices):
+    """Of Llama 2 7B, Llama 3 8B and Qwen 2.5 7B, also with those numbers and on several devices."""
+    matrices = [(dim + 2 * kv_dim, dim, 1), (dim, dim, num_devices), (2 * mlp_dim, dim, 1), (dim, mlp_dim, num_devices)]
+    found, of_the_file = 0.0, 0.0
+    for num_outputs, num_inputs, num_shares in matrices:
+        size, form = num_outputs * num_inputs, ON_DEVICE(of_bitsandbytes(num_inputs), num_inputs // num_shares)
+        found, of_the_file = found + size * times_the_files(form), of_the_file + size
+    assert 1 < found / of_the_file < 1.02
+
+
+@pytest.mark.parametrize(
+    ("form", "num_inputs", "num_shares"),
+    [
+        (of_bitsandbytes(4096), 4096, 2),  # of which each device would have a part of blocks
+        (of_bitsandbytes(16 * 1040, group_len=16), 16 * 1040, 1),  # shorter groups than the kernel reads
+        (of_bitsandbytes(64 * 1032), 64 * 1032, 1),  # codes in rows that are neither whole 16 bytes nor few
+        (of_bitsandbytes(64 * 96, nested_len=6), 64 * 96, 1),  # an outer scale of one step and a half
+    ],
+    ids=["divided", "short groups", "long rows", "uneven"],
+)
+def test_scales_are_numbers_where_the_kernel_does_not_read_the_codes(form, num_inputs, num_shares):
+    assert ON_DEVICE(form, num_inputs // num_shares) == without_nesting(form, "bfloat16")
+
+
+def test_other_devices_have_codes():
+    form = of_bitsandbytes(4096)
+    for device in (DeviceKind("cpu"), DeviceKind("tpu", "TPU v6 lite")):
+        assert form_on(device, "bfloat16")(form, 4096) == form
