@@ -1,6 +1,7 @@
 """Small random models with their vendors' tensor names, and the expected tree by plain numpy formulas."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jax.sharding import PartitionSpec as P
@@ -40,6 +41,21 @@ class Sizes:
 
     def with_repeat(self, kv_repeat: int) -> "Sizes":
         return replace(self, kv_repeat=kv_repeat)
+
+
+def hf_config(sizes: Sizes) -> dict[str, Any]:
+    """What config.json of a Llama says of its sizes, but for head_dim."""
+    return {
+        "model_type": "llama",
+        "hidden_size": sizes.model_dim,
+        "intermediate_size": sizes.mlp_dim,
+        "num_hidden_layers": sizes.num_layers,
+        "num_attention_heads": sizes.num_heads,
+        "num_key_value_heads": sizes.num_kv_heads,
+        "vocab_size": sizes.vocab_size,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+    }
 
 
 def hf_tensors(sizes: Sizes, seed: int = 0, *, is_gemma: bool = False) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import QTensor, encode
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, eight_bits, fp4, fp8, gptq, nf4
-from tests.checkpoints.random_models import Sizes, hf_tensors
+from tests.checkpoints.random_models import Sizes, hf_config, hf_tensors
 from tests.end_to_end.packed.test_packed_blocks import CPU, TPU, packing_of
 
 SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=128, num_layers=2)
@@ -38,18 +38,7 @@ def int4(shape):
 
 
 def config_of(sizes):
-    return {
-        "model_type": "llama",
-        "hidden_size": sizes.model_dim,
-        "intermediate_size": sizes.mlp_dim,
-        "num_hidden_layers": sizes.num_layers,
-        "num_attention_heads": sizes.num_heads,
-        "num_key_value_heads": sizes.num_kv_heads,
-        "vocab_size": sizes.vocab_size,
-        "max_position_embeddings": 64,
-        "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": True,
-    }
+    return hf_config(sizes) | {"max_position_embeddings": 64}
 
 
 CONFIG = config_of(SIZES)

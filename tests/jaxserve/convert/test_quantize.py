@@ -17,7 +17,7 @@ from checkpoints.sources import resolve
 from jaxserve.cli.quantize import run
 from pallas_kernels.qtensor import encode
 from tests.checkpoints import safetensors_builder as build
-from tests.checkpoints.random_models import Sizes, hf_tensors
+from tests.checkpoints.random_models import Sizes, hf_config, hf_tensors
 
 SIZES = Sizes(num_heads=8, num_kv_heads=2, head_dim=16, model_dim=128, mlp_dim=256)
 INT4 = [name for name in FORMS if name.startswith("int4")]
@@ -26,20 +26,8 @@ ODD = replace(SIZES, head_dim=8)
 
 
 def config(sizes):
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": sizes.model_dim,
-        "intermediate_size": sizes.mlp_dim,
-        "num_hidden_layers": sizes.num_layers,
-        "num_attention_heads": sizes.num_heads,
-        "num_key_value_heads": sizes.num_kv_heads,
-        "head_dim": sizes.head_dim,
-        "vocab_size": sizes.vocab_size,
-        "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": True,
-        "dtype": "float32",
-    }
+    more = {"architectures": ["LlamaForCausalLM"], "head_dim": sizes.head_dim, "dtype": "float32"}
+    return hf_config(sizes) | more
 
 
 def model(folder, sizes=SIZES, **changes):
