@@ -8,6 +8,8 @@ from jaxserve.core.hardware.mesh import device_bytes
 from scripts.proofs.packed_tokens.proof import file_bytes
 from tests.support.real_model_goldens import check_greedy
 
+pytestmark = pytest.mark.optimized
+
 NAME = "smollm2-135m-instruct"
 
 
