@@ -17,6 +17,7 @@ ENGINE = ["--dtype", "float32", "--num-pages", "200"]
 OPTIONS = ["--learning-rate", "0.02", *ENGINE]
 
 
+@pytest.mark.thorough  # in half a minute; CI trains heads without the command (`tests/jaxserve/train_draft`)
 def test_heads_are_trained_and_used(tmp_path, capsys):
     """The texts of a tiny model repeat themselves, which heads begin to learn in 20 steps."""
     out, model = tmp_path / "heads", str(checkpoint("llama3"))
