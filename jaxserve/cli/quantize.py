@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Write a model with the matrices of its layers in fewer bits: "
         "jaxserve quantize smollm2-135m-instruct ./smollm2-w8a8 --scheme w8a8. transformers and others read it, too. "
         "Embedding, head and norms stay as they are; in GGUF embedding and head are Q8_0 and norms float32. "
-        "At most one matrix is in memory, a few times, with --calibration also the model. "
+        "At most one matrix is in memory, a few times, with --calibration also the model's layers. "
         "Run the same command again to resume an interrupted conversion; `jaxserve bench quality` compares models.",
     )
     add_folders(parser, f"folder to write to; for {' and '.join(GGUF_NAMES)} a file that ends in {GGUF_SUFFIX}")

@@ -55,5 +55,9 @@ class LayerSums:
 
 
 def _layers(load: Callable[[], PureModel], texts: Int32[np.ndarray, "N T"], keep: Keep) -> Iterator[Kept]:
-    model = load()
-    yield from layer_inputs(model.settings, model.params, texts, keep)
+    yield from _of_model(load(), texts, keep)
+
+
+def _of_model(model: PureModel, texts: Int32[np.ndarray, "N T"], keep: Keep) -> Iterator[Kept]:
+    """Holds no model: `layer_inputs` lets go of its embedding and head."""
+    return layer_inputs(model.settings, model.params, texts, keep)

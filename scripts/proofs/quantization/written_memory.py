@@ -14,10 +14,10 @@ TEXTS = 128 * 256 * 576  # values that a layer makes of the texts of a calibrati
 SUMS = 1536 * 1536  # of the inputs of a down projection
 WITHOUT_TEXTS = 2 * 4 * EMBEDDING + 100 * 10**6  # as docs/models.md says
 PROGRAMS = 200 * 10**6
-"""The tokenizer, what is compiled, and what a layer computes of 8 texts: GPTQ took 731, 803 and 829 MiB in all, in runs
-of 2026-11-27 and 28, AWQ 835 and 880."""
-# Model and texts are bfloat16; GPTQ has the sums, their inverse and two more such matrices in float64.
-GPTQ = WITHOUT_TEXTS + 2 * MODEL + 2 * TEXTS + 4 * 8 * SUMS + PROGRAMS
+"""The tokenizer, what is compiled, and what a layer computes of 8 texts: GPTQ took 712 and 750 MiB in all, in runs of
+2026-11-29."""
+# Layers and texts are bfloat16; GPTQ has the factor of the sums, and for its inverse three such matrices, in float64.
+GPTQ = WITHOUT_TEXTS + 2 * (MODEL - EMBEDDING) + 2 * TEXTS + 4 * 8 * SUMS + PROGRAMS
 MOST_BYTES_OF_WRITING = {
     **dict.fromkeys(("int8", "w8a8", "int4-g64"), WITHOUT_TEXTS),
     "gptq-g64": GPTQ,

@@ -93,6 +93,15 @@ def test_more_columns_than_a_block(monkeypatch):
     assert (gptq_codes(weight, inputs.T @ inputs, GROUP, GRID)[0] == whole).mean() > 0.99
 
 
+def test_few_copies_of_the_sums_are_made():
+    hessian = np.eye(512, dtype=np.float32) + 0.1
+    tracemalloc.start()
+    GptqRounding(hessian, GROUP, GRID)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4.5 * 8 * hessian.size, "the factor, and of its inversion two copies and the result"
+
+
 def test_sums_that_rounding_made_indefinite_are_damped_more():
     weight, inputs = RANDOM.normal(size=(NUM_OUT, NUM_IN)).astype(np.float32), alike_inputs()
     hessian = inputs.T @ inputs - 0.05 * np.trace(inputs.T @ inputs) / NUM_IN * np.eye(NUM_IN)

@@ -1,17 +1,22 @@
 """Smoothing changes no model before its weights are coded, and brings coded ones nearer to it."""
 
+import gc
 from dataclasses import replace
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from checkpoints.errors import CheckpointError
+from checkpoints.mapping.parts import Part
 from checkpoints.sources import resolve
 from jaxserve import pure
 from jaxserve.convert.convert_model import ConversionTarget, convert
 from jaxserve.convert.layer_sums import LayerSums
 from jaxserve.convert.smooth import Smoothing, powers_of_two
+from jaxserve.functional import layer_inputs as module
 from jaxserve.functional.layer_inputs import LARGEST, PRODUCTS, Keep, layer_inputs
 from jaxserve.models.rms_norm import rms_norm
 from tests.jaxserve.convert.test_quantize import model
@@ -70,6 +75,45 @@ def test_inputs_are_those_of_the_forward_pass(family):
         for name, inputs in kept.items():
             np.testing.assert_array_equal(jnp.abs(inputs).max(axis=0), most[name])
             np.testing.assert_allclose(inputs.T @ inputs, sums[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("keep", [LARGEST, PRODUCTS], ids=["largest", "products"])
+def test_batches_add_to_what_is_kept_in_its_memory(keep, monkeypatch):
+    loaded, kept = pure.load(str(checkpoint("llama3")), dtype="float32"), []
+    whole = list(layer_inputs(loaded.settings, loaded.params, TOKENS, keep))
+    run_layer = module._run_layer
+
+    def run(*args):
+        x, found = run_layer(*args)
+        kept.append(found)
+        return x, found
+
+    monkeypatch.setattr(module, "_run_layer", run)
+    monkeypatch.setattr(module, "BATCH", 1)
+    found = list(layer_inputs(loaded.settings, loaded.params, TOKENS, keep))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), found, whole)
+    assert len(kept) == 2 * loaded.settings.config.num_layers
+    assert [{array.is_deleted() for array in one.values()} for one in kept] == [{True}, {False}] * (len(kept) // 2)
+
+
+def test_only_the_layers_stay_in_memory():
+    shape = load(checkpoint("llama3")).params["embed"].shape
+
+    def num_embeddings():
+        gc.collect()
+        return sum(array.shape == shape for array in jax.live_arrays())
+
+    before, loaded = num_embeddings(), list[int]()
+
+    def counted():
+        model = load(checkpoint("llama3"))
+        loaded.append(num_embeddings())
+        return model
+
+    sums = LayerSums(counted, TOKENS, PRODUCTS)
+    sums.of(Part("layer-0", {}), "qkv")
+    assert loaded == [before + 1]
+    assert num_embeddings() == before
 
 
 @pytest.mark.thinned(1)
