@@ -32,9 +32,12 @@ class PackedLeaf:
 
     def fill(self, runs: Sequence[Run], start: int, rows: Mapping[str, np.ndarray]) -> None:
         """Writes the fields of the source rows from `start` on; a field may be kept as the bits of its numbers, and
-        scales of double quantization are rounded."""
+        scales of double quantization are rounded, or repeated where devices have shares of what they are for."""
         for name, leaf in self.fields.items():
-            leaf.fill(runs, start, _kept(rows[name], leaf.dtype))
+            values = rows[name]
+            if isinstance(self.struct, BlockTensor) and values.shape[-1] < leaf.row_len:
+                values = np.repeat(values, leaf.row_len // values.shape[-1], axis=-1)
+            leaf.fill(runs, start, _kept(values, leaf.dtype))
         for name, leaf in self.of_inputs.items():
             leaf.fill([Run(0, 1, (), target=runs[0].lead[0])], 0, rows[name])
 

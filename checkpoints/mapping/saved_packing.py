@@ -14,7 +14,7 @@ from checkpoints.mapping.row_parts import part_shapes
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.form_changes import device_fields, saved_fields, saved_form
-from pallas_kernels.block_forms.table_forms import SCALE_DTYPES, without_nesting
+from pallas_kernels.block_forms.table_forms import SCALE_DTYPES, in_shares, without_nesting
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.packed_values import packed_values
 from pallas_kernels.qtensor import FP8, QTensor
@@ -40,7 +40,8 @@ def can_be(saved: SavedMatrix | None, struct: Any) -> bool:
 def _can_be_blocks(form: Any, struct: BlockTensor) -> bool:
     if not isinstance(form, BlockForm):
         return False
-    return saved_form(struct.form) in (form, *(without_nesting(form, dtype) for dtype in SCALE_DTYPES))
+    numbers = (without_nesting(form, dtype) for dtype in SCALE_DTYPES)
+    return saved_form(struct.form) in (form, in_shares(form, struct.form.block_len), *numbers)
 
 
 def to_saved(leaf: Matrix, shape: tuple[int, ...], head_dim: int) -> Matrix:

@@ -1,8 +1,8 @@
 """Device: the fields of blocks as devices of every kind have them, from those of a file, and back.
 
 `saved_form` is what does not depend on the device: float16 as such, Q5_0 and Q5_1 in blocks of 32, a byte for each zero
-point. The scales of double
-quantization that a GPU has as numbers, rounded as its products would round them, stay numbers: their codes are gone.
+point. Of double quantization it depends: scales that a GPU has as numbers, rounded as its products would round them,
+stay numbers, since their codes are gone; and blocks that are shares of rows stay so.
 """
 
 from typing import Any
@@ -44,7 +44,19 @@ def device_fields(saved: BlockForm, fields: Fields, form: BlockForm) -> dict[str
     if isinstance(saved.scales, NestedScales) and not isinstance(plain.scales, NestedScales):
         (dtype,) = (field.dtype for field in plain.fields if field.name == "scales")
         found["scales"] = saved.scales(found, jnp.float32).scales.astype(dtype)
+    elif isinstance(saved.scales, NestedScales):
+        found |= _in_shares(saved, found, plain)
     return _of(form, found)
+
+
+def _in_shares(saved: BlockForm, fields: Fields, form: BlockForm) -> dict[str, Any]:
+    """Fields of shorter blocks: what a block has in common each of its shares has."""
+    counts = {field.name: field.count for field in saved.fields}
+    shares = saved.block_len // form.block_len
+    return {
+        field.name: jnp.repeat(fields[field.name], shares * field.count // counts[field.name], axis=-1)
+        for field in form.fields
+    }
 
 
 def _is_wide(form: BlockForm) -> bool:

@@ -18,6 +18,7 @@ from pallas_kernels.block_forms.table_forms import (
     NestedScales,
     Table,
     nested_form,
+    outer_len,
     table_form,
     with_scales,
 )
@@ -66,8 +67,8 @@ def form_of_key(key: str) -> BlockForm:
             form = _table_form(name, values)
         case "table", name, values, dtype if dtype in SCALE_DTYPES[1:] and (plain := _table_form(name, values)):
             form = with_scales(plain, dtype)
-        case "table", name, values, scales, outer_len, num_inputs if plain := _table_form(name, values):
-            form = nested_form(plain, _values(scales, 256), int(outer_len), int(num_inputs))
+        case "table", name, values, scales, in_common, block_len if plain := _table_form(name, values):
+            form = nested_form(plain, _values(scales, 256), int(in_common), int(block_len))
         case "float", codes, group_len, scales if codes in NAMES:
             return float_form(codes, int(group_len), scales)
         case "int", bits, group_len, scales, zeros:
@@ -89,9 +90,7 @@ def _scales_key(dtype: str) -> str:
 
 def _nested_key(form: BlockForm) -> str:
     assert isinstance(form.scales, NestedScales)
-    counts = {field.name: field.count for field in form.fields}
-    outer_len = counts["scale_codes"] // counts["outer_scales"]
-    return f" {_bytes(form.scales.values)} {outer_len} {form.block_len}"
+    return f" {_bytes(form.scales.values)} {outer_len(form)} {form.block_len}"
 
 
 def _table_form(name: str, values: str) -> BlockForm | None:

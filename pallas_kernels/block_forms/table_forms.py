@@ -4,6 +4,7 @@ and FP4 of bitsandbytes (Dettmers et al., QLoRA, arXiv 2305.14314, section 3).
 With double quantization a block's scale is a code, too:    scale = table[code] · outer scale of some blocks + offset
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +56,22 @@ def nested_form(plain: BlockForm, scales: Table, outer_len: int, num_inputs: int
     return replace(
         plain, name=name, block_len=num_inputs, fields=fields, planes=(plane,), scales=NestedScales(scales, plain)
     )
+
+
+def outer_len(form: BlockForm) -> int:
+    """Scales that have an outer one in common."""
+    counts = {field.name: field.count for field in form.fields}
+    return counts["scale_codes"] // counts["outer_scales"]
+
+
+def in_shares(form: BlockForm, num_inputs: int) -> BlockForm:
+    """A `nested_form` with blocks that divide shares of so many inputs, which devices have of a row: outer scales and
+    offsets are then repeated. Itself where its blocks do, or shares have parts of groups."""
+    block_len = math.gcd(form.block_len, num_inputs)
+    if not isinstance(form.scales, NestedScales) or block_len == form.block_len or block_len % form.group_len:
+        return form
+    in_common = math.gcd(outer_len(form), block_len // form.group_len)
+    return nested_form(form.scales.plain, form.scales.values, in_common, block_len)
 
 
 def without_nesting(form: BlockForm, dtype: str = "float32") -> BlockForm:

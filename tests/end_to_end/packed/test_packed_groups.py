@@ -189,22 +189,36 @@ def test_gpus_and_tpus_keep_what_their_kernels_multiply(tmp_path):
 
 @pytest.mark.thorough
 def test_a_gpu_has_the_scales_of_double_quantization(tmp_path, monkeypatch):
-    """As the file's codes: of tokens that are those of the decoded weights, and of its bytes. Where the inputs are
-    divided these are numbers."""
+    """As the file's codes: of tokens that are those of the decoded weights, and of its bytes."""
     stored = write_model(tmp_path / "model", nested_four_bits, LONG_ROWS)
     plain, _ = texts(tmp_path / "model")
     # On a CPU as on a GPU.
     monkeypatch.setattr(choose_packing, "form_on", lambda _, dtype: form_on(DeviceKind("gpu", "NVIDIA H200"), dtype))
-    for num_devices, names in ((1, {"qkv", "gate_up", "o", "down"}), (2, {"qkv", "gate_up"})):
+    for num_devices in (1, 2):
         found, llm = texts(tmp_path / "model", quantization="packed", tensor_parallel_size=num_devices)
         assert found == plain
         assert len({tuple(text) for text in found}) > 1, "texts depend on the prompt"
         (layers,) = llm.parts.runner.params["layers"].values()
         packed = {name: leaf for name, leaf in layers.items() if isinstance(leaf, BlockTensor)}
         assert packed.keys() == {"qkv", "gate_up", "o", "down"}
-        assert {name for name, leaf in packed.items() if isinstance(leaf.form.scales, NestedScales)} == names
+        assert all(isinstance(leaf.form.scales, NestedScales) for leaf in packed.values())
         if num_devices == 1:
             assert stored <= device_bytes([*packed.values()]) <= 1.02 * stored
+
+
+@pytest.mark.thorough
+def test_double_quantization_is_divided_over_devices_and_saved(tmp_path):
+    """Rows are blocks, of which a device has a share where inputs are divided."""
+    write_model(tmp_path / "model", nested_four_bits, LONG_ROWS)
+    plain, _ = texts(tmp_path / "model")
+    folder = tmp_path / "model"
+    for num_devices, block_len in ((2, 512), (4, 256), (1, 256)):
+        found, llm = texts(folder, quantization="packed", tensor_parallel_size=num_devices)
+        assert found == plain
+        assert len(packed_leaves(llm)) == 4
+        assert all(isinstance(leaf.form.scales, NestedScales) for leaf in packed_leaves(llm))
+        assert min(leaf.form.block_len for leaf in packed_leaves(llm)) == block_len
+        llm.save(folder := tmp_path / f"saved from {num_devices}")
 
 
 @pytest.mark.thorough

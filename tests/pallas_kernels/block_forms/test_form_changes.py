@@ -13,7 +13,7 @@ from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.block_forms.input_orders import with_order
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.packed_zeros import packed_zeros, with_packed_zeros
-from pallas_kernels.block_forms.table_forms import nested_form, table_form, without_nesting
+from pallas_kernels.block_forms.table_forms import in_shares, nested_form, table_form, without_nesting
 from pallas_kernels.block_forms.wide_blocks import with_wide_blocks
 from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
 
@@ -86,6 +86,29 @@ def test_scales_of_double_quantization_are_rounded_once_and_saved_as_the_numbers
     np.testing.assert_array_equal(found["bits_4"], exact["bits_4"])
     assert saved_form(own) == own
     jax.tree.map(np.testing.assert_array_equal, saved_fields(own, found), found)
+
+
+@pytest.mark.parametrize(("outer_len", "num_shares"), [(8, 2), (4, 2), (8, 8)])
+def test_shares_of_rows_have_the_numbers_of_the_row_and_are_saved_as_they_are(outer_len, num_shares):
+    assert NF4 is not None
+    form = nested_form(NF4, NESTED.scales.values, outer_len, SHAPE[-1])
+    fields, own = fields_of(form), in_shares(form, SHAPE[-1] // num_shares)
+    found = device_fields(form, fields, own)
+    expected = np.split(values(form, fields), num_shares, axis=-1)
+    for share in range(num_shares):
+        part = {name: np.split(field, num_shares, axis=-1)[share] for name, field in found.items()}
+        np.testing.assert_array_equal(values(own, part), expected[share])
+    assert saved_form(own) == own
+    jax.tree.map(np.testing.assert_array_equal, saved_fields(own, found), found)
+    for shorter in (SHAPE[-1] // 8, SHAPE[-1]):
+        again = in_shares(own, shorter)
+        np.testing.assert_array_equal(values(again, device_fields(own, found, again)), values(form, fields))
+
+
+def test_shares_that_have_parts_of_groups_are_none():
+    assert in_shares(NESTED, 96) == NESTED
+    assert NF4 is not None
+    assert in_shares(NF4, 32) == NF4
 
 
 @pytest.mark.parametrize(("bits", "group_len"), [(2, 32), (2, 128), (3, 64), (4, 32), (4, 64), (4, 128), (8, 32)])

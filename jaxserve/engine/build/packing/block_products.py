@@ -16,7 +16,7 @@ from jax.sharding import AbstractMesh
 from checkpoints.mapping.never_packed import ORDER_DIVIDED
 from checkpoints.mapping.trees import matrices
 from jaxserve.core.hardware.mesh import abstract_mesh, num_shards
-from jaxserve.engine.build.packing.scales_on_gpu import with_served_scales
+from jaxserve.engine.build.packing.nested_scales import with_served_scales
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import Matrix, ParamSpec, decoded_spec
@@ -45,15 +45,15 @@ class NothingKept(Exception):
 def form_on(device: DeviceKind | jax.Device, dtype: Any) -> Callable[[BlockForm, int], BlockForm]:
     """The form in which a device has blocks of a file's form, in rows of which it has so many inputs: zero points are
     packed where that saves memory, kernels read longer runs than Q5_0 and Q5_1 have, the TPU's takes no float16, and
-    the GPU's looks up the scales of whole rows (`scales_on_gpu.py`)."""
+    scales of double quantization may be numbers (`nested_scales.py`)."""
     scales = jnp.dtype(dtype).name
 
     def on_device(form: BlockForm, num_inputs: int) -> BlockForm:
-        form = with_packed_zeros(form, num_inputs)
+        form = with_served_scales(with_packed_zeros(form, num_inputs), device.platform, scales, num_inputs)
         if device.platform == "tpu":
             return with_half_bits(with_wide_blocks(form, num_inputs))
         if device.platform == "gpu":
-            return with_wide_blocks(with_served_scales(form, scales, num_inputs), num_inputs)
+            return with_wide_blocks(form, num_inputs)
         return form
 
     return on_device

@@ -1,4 +1,4 @@
-"""Which scales of double quantization a GPU has as codes: those that its kernel reads, where that saves bytes."""
+"""Which scales of double quantization devices have as codes: those that kernels read, where that saves bytes."""
 
 import math
 
@@ -6,10 +6,11 @@ import pytest
 
 from jaxserve.engine.build.packing.block_products import DeviceKind, form_on
 from pallas_kernels.block_forms.block_form import BlockForm
-from pallas_kernels.block_forms.table_forms import nested_form, table_form, without_nesting
+from pallas_kernels.block_forms.table_forms import in_shares, nested_form, table_form, without_nesting
 from tests.pallas_kernels.quant_matmul.block_stacks import SCALE_TABLE, TABLE
 
-ON_DEVICE = form_on(DeviceKind("gpu", "NVIDIA H200"), "bfloat16")
+CPU, TPU, GPU = ALL_DEVICES = DeviceKind("cpu"), DeviceKind("tpu", "TPU v6 lite"), DeviceKind("gpu", "NVIDIA H200")
+ON_DEVICE = form_on(GPU, "bfloat16")
 WIDTHS = [2048, 3072, 3584, 4096, 5120, 8192, 13824, 14336, 18944, 27648, 28672]
 """Of Llama 2 and 3, Mistral and Qwen 2.5: inputs of their layers' matrices."""
 FEW_IN_COMMON = [11008, 29568]
@@ -65,18 +66,36 @@ def test_layers_have_two_percent_more_bytes_than_the_file_at_most(dim, kv_dim, m
 @pytest.mark.parametrize(
     ("form", "num_inputs", "num_shares"),
     [
-        (of_bitsandbytes(4096), 4096, 2),  # of which each device would have a part of blocks
+        (of_bitsandbytes(64 * 66), 64 * 66, 4),  # of which each device would have a part of a group
         (of_bitsandbytes(16 * 1040, group_len=16), 16 * 1040, 1),  # shorter groups than the kernel reads
         (of_bitsandbytes(64 * 1032), 64 * 1032, 1),  # codes in rows that are neither whole 16 bytes nor few
         (of_bitsandbytes(64 * 96, nested_len=6), 64 * 96, 1),  # an outer scale of one step and a half
     ],
-    ids=["divided", "short groups", "long rows", "uneven"],
+    ids=["parts of groups", "short groups", "long rows", "uneven"],
 )
 def test_scales_are_numbers_where_the_kernel_does_not_read_the_codes(form, num_inputs, num_shares):
     assert ON_DEVICE(form, num_inputs // num_shares) == without_nesting(form, "bfloat16")
 
 
+@pytest.mark.parametrize(("num_inputs", "num_shares"), [(4096, 2), (4096, 4), (14336, 4), (8192, 8)])
+def test_a_device_has_codes_of_its_share_of_a_row(num_inputs, num_shares):
+    form, share = of_bitsandbytes(num_inputs), num_inputs // num_shares
+    divided = in_shares(form, share)
+    assert divided.block_len == share
+    for device in ALL_DEVICES:
+        assert form_on(device, "bfloat16")(form, share) == divided
+    assert times_the_files(divided) < 1.02
+
+
+def test_cpus_and_tpus_have_float32_where_codes_would_not_save_bytes():
+    short, shorter = of_bitsandbytes(256), of_bitsandbytes(192)
+    for device in (CPU, TPU):
+        assert form_on(device, "bfloat16")(short, 256) == short
+        assert form_on(device, "bfloat16")(shorter, 192) == without_nesting(shorter)
+
+
 def test_other_devices_have_codes():
-    form = of_bitsandbytes(4096)
-    for device in (DeviceKind("cpu"), DeviceKind("tpu", "TPU v6 lite")):
-        assert form_on(device, "bfloat16")(form, 4096) == form
+    for num_inputs in (4096, *FEW_IN_COMMON):
+        form = of_bitsandbytes(num_inputs)
+        for device in (CPU, TPU):
+            assert form_on(device, "bfloat16")(form, num_inputs) == form
