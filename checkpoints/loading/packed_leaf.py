@@ -9,6 +9,7 @@ import numpy as np
 
 from checkpoints.loading.shard_buffers import Leaf, LeafTuple
 from checkpoints.mapping.rules import Run
+from pallas_kernels.block_forms.table_forms import NestedScales, shares_of
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import QTensor
 
@@ -32,12 +33,11 @@ class PackedLeaf:
 
     def fill(self, runs: Sequence[Run], start: int, rows: Mapping[str, np.ndarray]) -> None:
         """Writes the fields of the source rows from `start` on; a field may be kept as the bits of its numbers, and
-        scales of double quantization are rounded, or repeated where devices have shares of what they are for."""
+        scales of double quantization are rounded, or repeated for the shares of rows that devices have."""
+        if isinstance(self.struct, BlockTensor) and isinstance(self.struct.form.scales, NestedScales):
+            rows = {**rows, **shares_of(np, self.struct.form, rows)}
         for name, leaf in self.fields.items():
-            values = rows[name]
-            if isinstance(self.struct, BlockTensor) and values.shape[-1] < leaf.row_len:
-                values = np.repeat(values, leaf.row_len // values.shape[-1], axis=-1)
-            leaf.fill(runs, start, _kept(values, leaf.dtype))
+            leaf.fill(runs, start, _kept(rows[name], leaf.dtype))
         for name, leaf in self.of_inputs.items():
             leaf.fill([Run(0, 1, (), target=runs[0].lead[0])], 0, rows[name])
 

@@ -73,11 +73,6 @@ class Leaf:
         """Of its values."""
         return np.dtype(self._struct.dtype)
 
-    @property
-    def row_len(self) -> int:
-        """Values along its last axis."""
-        return self._struct.shape[-1]
-
     def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
         """Whether any local shard holds part of the source rows `[start, stop)`."""
         return any(first < last for first, last in self._overlaps(runs, start, stop))
@@ -109,10 +104,6 @@ class LeafTuple:
     @property
     def dtype(self) -> np.dtype:
         return self._layers[0].dtype
-
-    @property
-    def row_len(self) -> int:
-        return self._layers[0].row_len
 
     def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
         return any(layer.needs(own, start, stop) for layer, own in self._by_layer(runs))

@@ -12,7 +12,6 @@
 NF4 and double quantization: Dettmers et al., QLoRA, arXiv 2305.14314, section 3.
 """
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +105,7 @@ class FourBitWeight:
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
         """See `PackedWeight`; None where a block has values of several rows."""
-        from pallas_kernels.block_forms.table_forms import nested_form, table_form
+        from pallas_kernels.block_forms.table_forms import row_form, table_form
 
         num_in, block = self.info.shape[1], self.state.block_len
         values = _table(file, self.values)
@@ -115,7 +114,7 @@ class FourBitWeight:
         plain = table_form(self.info.dtype, values, block)
         if plain is None or self.nested is None:
             return plain
-        return nested_form(plain, _table(file, self.nested[0]), self._outer_len, num_in)
+        return row_form(plain, _table(file, self.nested[0]), self.state.nested_len, num_in)
 
     def fields(self, file: ColumnFile, form: "BlockForm", start: int, stop: int) -> dict[str, np.ndarray]:
         """See `PackedWeight`. The scales of double quantization are also given as numbers."""
@@ -125,15 +124,21 @@ class FourBitWeight:
         fields["scales"] = self._factors(file, first, last)
         if self.nested is not None:
             fields["scale_codes"] = file.read_columns(self.factors.name, first, last).reshape(-1)
-            runs = np.arange(first, last, self._outer_len) // self.state.nested_len
-            fields["outer_scales"] = whole_tensor(file, self.nested[1])[runs]
+            fields |= self._outer_scales(whole_tensor(file, self.nested[1]), form, np.arange(first, last, num_groups))
             fields["scale_offsets"] = np.full(stop - start, self.state.offset)
         return {name: values.reshape(stop - start, -1) for name, values in fields.items()}
 
-    @property
-    def _outer_len(self) -> int:
-        """Factors of a row that have one of their own in common, wherever the row begins."""
-        return math.gcd(self.info.shape[1] // self.state.block_len, self.state.nested_len)
+    def _outer_scales(self, outer: np.ndarray, form: "BlockForm", first: np.ndarray) -> dict[str, np.ndarray]:
+        """Of rows whose first factors have these numbers."""
+        counts = {field.name: field.count for field in form.fields}
+        runs, starts = np.divmod(first, self.state.nested_len)
+        numbers = np.arange(counts["outer_scales"])
+        if "run_starts" not in counts:
+            in_common = counts["scale_codes"] // len(numbers)
+            return {"outer_scales": outer[(first[:, None] + in_common * numbers) // self.state.nested_len]}
+        # A row may have fewer runs than most, and the last one of all need no more.
+        found = outer[np.minimum(runs[:, None] + numbers, len(outer) - 1)]
+        return {"outer_scales": found, "run_starts": starts.astype(np.int32)}
 
     def _codes(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """Of rows, [stop - start, in]."""

@@ -14,7 +14,7 @@ from pallas_kernels.block_forms.block_form import BlockForm, Fields
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import without_half_bits
 from pallas_kernels.block_forms.packed_zeros import PackedZeros, packed_zeros, without_packed_zeros
-from pallas_kernels.block_forms.table_forms import NestedScales
+from pallas_kernels.block_forms.table_forms import NestedScales, shares_of
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS, file_planes, wide_planes
 
 
@@ -45,18 +45,8 @@ def device_fields(saved: BlockForm, fields: Fields, form: BlockForm) -> dict[str
         (dtype,) = (field.dtype for field in plain.fields if field.name == "scales")
         found["scales"] = saved.scales(found, jnp.float32).scales.astype(dtype)
     elif isinstance(saved.scales, NestedScales):
-        found |= _in_shares(saved, found, plain)
+        found |= shares_of(jnp, plain, found)
     return _of(form, found)
-
-
-def _in_shares(saved: BlockForm, fields: Fields, form: BlockForm) -> dict[str, Any]:
-    """Fields of shorter blocks: what a block has in common each of its shares has."""
-    counts = {field.name: field.count for field in saved.fields}
-    shares = saved.block_len // form.block_len
-    return {
-        field.name: jnp.repeat(fields[field.name], shares * field.count // counts[field.name], axis=-1)
-        for field in form.fields
-    }
 
 
 def _is_wide(form: BlockForm) -> bool:

@@ -18,7 +18,7 @@ from pallas_kernels.block_forms.table_forms import (
     NestedScales,
     Table,
     nested_form,
-    outer_len,
+    num_parted_runs,
     table_form,
     with_scales,
 )
@@ -67,8 +67,8 @@ def form_of_key(key: str) -> BlockForm:
             form = _table_form(name, values)
         case "table", name, values, dtype if dtype in SCALE_DTYPES[1:] and (plain := _table_form(name, values)):
             form = with_scales(plain, dtype)
-        case "table", name, values, scales, in_common, block_len if plain := _table_form(name, values):
-            form = nested_form(plain, _values(scales, 256), int(in_common), int(block_len))
+        case "table", name, values, scales, run_len, block_len, *num_runs if plain := _table_form(name, values):
+            form = nested_form(plain, _values(scales, 256), int(run_len), int(block_len), *map(int, num_runs[:1]))
         case "float", codes, group_len, scales if codes in NAMES:
             return float_form(codes, int(group_len), scales)
         case "int", bits, group_len, scales, zeros:
@@ -90,7 +90,8 @@ def _scales_key(dtype: str) -> str:
 
 def _nested_key(form: BlockForm) -> str:
     assert isinstance(form.scales, NestedScales)
-    return f" {_bytes(form.scales.values)} {outer_len(form)} {form.block_len}"
+    num_runs = num_parted_runs(form)
+    return f" {_bytes(form.scales.values)} {form.scales.run_len} {form.block_len}{f' {num_runs}' if num_runs else ''}"
 
 
 def _table_form(name: str, values: str) -> BlockForm | None:

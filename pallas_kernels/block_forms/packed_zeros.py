@@ -45,7 +45,7 @@ class PackedZeros:
 def with_packed_zeros(form: BlockForm, num_inputs: int) -> BlockForm:
     """The form that devices have in its place; itself, where zero points have no fewer bits, a byte adds little, or
     rows of so many inputs are no whole blocks."""
-    if not _is_packed(form) or num_inputs % (_per_byte(form) * form.group_len):
+    if not _saves_memory(form) or num_inputs % (_per_byte(form) * form.group_len):
         return form
     count = _per_byte(form)
     fields = tuple(
@@ -62,7 +62,7 @@ def without_packed_zeros(form: BlockForm) -> BlockForm:
 def packed_zeros(xp: Any, form: BlockForm, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The field that only the packed form has, [*out, blocks], from those of a form with a byte for each; none, where
     rows have no packed form. xp: numpy or jax.numpy, of which the arrays are."""
-    if not _is_packed(form) or fields["zeros"].shape[-1] % _per_byte(form):
+    if not _saves_memory(form) or fields["zeros"].shape[-1] % _per_byte(form):
         return {}
     zeros = fields["zeros"].reshape(*fields["zeros"].shape[:-1], -1, _per_byte(form))
     packed = zeros[..., 0]
@@ -71,8 +71,8 @@ def packed_zeros(xp: Any, form: BlockForm, fields: Mapping[str, Any]) -> dict[st
     return {PACKED.name: packed}
 
 
-def _is_packed(form: BlockForm) -> bool:
-    """Of a form with a byte for each zero point: whether its packed form is kept in its place."""
+def _saves_memory(form: BlockForm) -> bool:
+    """Whether its packed form is kept in place of one with a byte for each zero point."""
     if all(field.name != "zeros" for field in form.fields):
         return False
     added = 1 - 1 / _per_byte(form)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Shaped
@@ -20,7 +21,7 @@ from pallas_kernels.block_forms.ggml_forms import six_bits
 from pallas_kernels.block_forms.half_bits import without_half_bits
 from pallas_kernels.block_forms.looked_up import looked_up
 from pallas_kernels.block_forms.packed_zeros import PackedZeros
-from pallas_kernels.block_forms.table_forms import NestedScales
+from pallas_kernels.block_forms.table_forms import RUN_STARTS, NestedScales
 from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.quant_matmul.mosaic_tpu.half_floats import from_bits
@@ -33,7 +34,8 @@ PACKED_BYTES = 12
 OF_BLOCKS = {"block_scales", "group_scales"}
 """Those of Q6_K."""
 NESTED = {"scale_codes", "outer_scales", "scale_offsets"}
-"""Those of double quantization."""
+PARTED = NESTED | {RUN_STARTS}
+"""Those of double quantization, and with runs of which rows have parts."""
 ZEROS = {"scales", "packed_zeros"}
 """Those of groups whose zero points are packed."""
 
@@ -60,7 +62,7 @@ def check_scales(form: BlockForm) -> None:
     halves = [field.name for field in form.fields if field.dtype == "float16"]
     if halves:
         raise NotImplementedError(f"it reads no float16 ({', '.join(halves)}), but their bits (`with_half_bits`)")
-    if not (_is_plain(form) or scale_fields(form) in (PACKED, OF_BLOCKS, NESTED, ZEROS)):
+    if not (_is_plain(form) or scale_fields(form) in (PACKED, OF_BLOCKS, NESTED, PARTED, ZEROS)):
         raise NotImplementedError(f"it does not compute the scales of {form.name}")
 
 
@@ -114,10 +116,24 @@ def _nested(nested: NestedScales, fields: Refs, kept: GroupScales) -> None:
     codes, outer = fields["scale_codes"], fields["outer_scales"]
     kept.scales[...] = looked_up(codes[...].astype(jnp.int32), nested.values, jnp.float32)
     offsets = fields["scale_offsets"]
+    if RUN_STARTS in fields:
+        _of_parted_runs(nested, fields, kept)
+        return
     count, of_block = codes.shape[0] // outer.shape[0], outer.shape[0] // offsets.shape[0]
     for i in range(outer.shape[0]):
         own = kept.scales.at[pl.ds(i * count, count)]
         own[...] = own[...] * outer[pl.ds(i, 1), :] + offsets[pl.ds(i // of_block, 1), :]
+
+
+def _of_parted_runs(nested: NestedScales, fields: Refs, kept: GroupScales) -> None:
+    outer, starts, offsets = (fields[name] for name in ("outer_scales", RUN_STARTS, "scale_offsets"))
+    num_blocks = offsets.shape[0]
+    num_groups, num_runs = kept.scales.shape[0] // num_blocks, outer.shape[0] // num_blocks
+    for block in range(num_blocks):
+        own, of_block = kept.scales.at[pl.ds(block * num_groups, num_groups)], pl.ds(block, 1)
+        places = lax.broadcasted_iota(jnp.int32, own.shape, 0) + starts[of_block, :]
+        runs = [outer[pl.ds(block * num_runs + i, 1), :] for i in range(num_runs)]
+        own[...] = own[...] * nested.of_places(places, runs) + offsets[of_block, :]
 
 
 def _with_zeros(packed: PackedZeros, fields: Refs, kept: GroupScales, zero: int) -> None:

@@ -16,7 +16,7 @@ from jaxserve.engine.build.model_source import open_model
 from jaxserve.engine.build.packing import choose_packing, packing_report
 from jaxserve.engine.build.packing.block_products import DeviceKind, form_on
 from jaxserve.engine.build.packing.choose_packing import with_packing
-from pallas_kernels.block_forms.table_forms import NestedScales, without_nesting
+from pallas_kernels.block_forms.table_forms import NestedScales, num_parted_runs, without_nesting
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import QTensor, encode
 from tests.checkpoints import safetensors_builder as build
@@ -25,7 +25,7 @@ from tests.checkpoints.random_models import Sizes, hf_config, hf_tensors
 from tests.end_to_end.packed.test_packed_blocks import CPU, TPU, packing_of
 
 SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=32, model_dim=128, mlp_dim=256, vocab_size=128, num_layers=2)
-LONG_ROWS = Sizes(num_heads=8, num_kv_heads=4, head_dim=128, model_dim=1024, mlp_dim=2048, vocab_size=128, num_layers=1)
+LONG_ROWS = Sizes(num_heads=8, num_kv_heads=4, head_dim=128, model_dim=1024, mlp_dim=2560, vocab_size=128, num_layers=1)
 CONSTANT = ("_shape", "_map", "__nf4")
 PROMPTS = [np.random.default_rng(i).integers(3, SIZES.vocab_size, 4 + 3 * i).tolist() for i in range(4)]
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -208,7 +208,7 @@ def test_a_gpu_has_the_scales_of_double_quantization(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_double_quantization_is_divided_over_devices_and_saved(tmp_path):
-    """Rows are blocks, of which a device has a share where inputs are divided."""
+    """Rows are blocks, of which a device has a share where inputs are divided. Those of `down` have parts of runs."""
     write_model(tmp_path / "model", nested_four_bits, LONG_ROWS)
     plain, _ = texts(tmp_path / "model")
     folder = tmp_path / "model"
@@ -218,6 +218,7 @@ def test_double_quantization_is_divided_over_devices_and_saved(tmp_path):
         assert len(packed_leaves(llm)) == 4
         assert all(isinstance(leaf.form.scales, NestedScales) for leaf in packed_leaves(llm))
         assert min(leaf.form.block_len for leaf in packed_leaves(llm)) == block_len
+        assert any(num_parted_runs(leaf.form) for leaf in packed_leaves(llm))
         llm.save(folder := tmp_path / f"saved from {num_devices}")
 
 

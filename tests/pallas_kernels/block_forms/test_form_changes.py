@@ -13,7 +13,7 @@ from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.block_forms.input_orders import with_order
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.packed_zeros import packed_zeros, with_packed_zeros
-from pallas_kernels.block_forms.table_forms import in_shares, nested_form, table_form, without_nesting
+from pallas_kernels.block_forms.table_forms import NestedScales, in_shares, nested_form, table_form, without_nesting
 from pallas_kernels.block_forms.wide_blocks import with_wide_blocks
 from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
 
@@ -49,7 +49,8 @@ def fields_of(form: BlockForm):
         fields = form.split(blocks_of(form.name, (np.prod(out), num_inputs)))
     else:
         rng, num_blocks = np.random.default_rng(0), num_inputs // form.block_len
-        most = {"zeros": 2 ** sum(plane.bits for plane in form.planes)}
+        run_len = form.scales.run_len if isinstance(form.scales, NestedScales) else 0
+        most = {"run_starts": run_len, "zeros": 2 ** sum(plane.bits for plane in form.planes)}
         fields = {
             field.name: rng.integers(0, most.get(field.name, 256), (*out, num_blocks * field.count))
             for field in form.fields
@@ -88,10 +89,11 @@ def test_scales_of_double_quantization_are_rounded_once_and_saved_as_the_numbers
     jax.tree.map(np.testing.assert_array_equal, saved_fields(own, found), found)
 
 
-@pytest.mark.parametrize(("outer_len", "num_shares"), [(8, 2), (4, 2), (8, 8)])
-def test_shares_of_rows_have_the_numbers_of_the_row_and_are_saved_as_they_are(outer_len, num_shares):
+@pytest.mark.parametrize(("run_len", "num_runs"), [(8, 0), (4, 0), (5, 3), (64, 2)])
+@pytest.mark.parametrize("num_shares", [2, 8])
+def test_shares_of_rows_have_the_numbers_of_the_row_and_are_saved_as_they_are(run_len, num_runs, num_shares):
     assert NF4 is not None
-    form = nested_form(NF4, NESTED.scales.values, outer_len, SHAPE[-1])
+    form = nested_form(NF4, NESTED.scales.values, run_len, SHAPE[-1], num_runs)
     fields, own = fields_of(form), in_shares(form, SHAPE[-1] // num_shares)
     found = device_fields(form, fields, own)
     expected = np.split(values(form, fields), num_shares, axis=-1)

@@ -27,6 +27,7 @@ TABLE, SCALE_TABLE = (tuple(np.linspace(-1, 1, n, dtype=np.float32).tolist()) fo
 NF4 = table_form("NF4", TABLE, 64)
 STORED += [NF4, table_form("FP4", TABLE, 128), nested_form(NF4, SCALE_TABLE, 8, 1024)]
 STORED += [nested_form(NF4, TABLE * 16, 8, 1024), nested_form(NF4, TABLE * 16, 4, 1024)]
+STORED += [nested_form(NF4, TABLE * 16, 256, 11008, 2)]
 STORED += [with_scales(NF4, "bfloat16"), with_scales(NF4, "float16")]
 STORED += [with_order(int_form(4, 128, "float16", True)), with_order(int_form(8, 64, "bfloat16", False))]
 STORED += [
@@ -111,6 +112,10 @@ SAVED = {
     ),
     "table NF4-g64 1c94f28a 3c7e4651 4 1024": (
         "1024 of scale_codes uint8 16, outer_scales float32 4, scale_offsets float32 1, bits_4 uint8 512"
+    ),
+    "table NF4-g64 1c94f28a 3c7e4651 256 11008 2": (
+        "11008 of scale_codes uint8 172, outer_scales float32 2, run_starts int32 1, scale_offsets float32 1, "
+        "bits_4 uint8 5504"
     ),
     "in any order int 4 128 float16 zeros": "128 of scales float16 1, zeros uint8 1, bits_4 uint8 64",
     "in any order int 8 64 bfloat16 symmetric": "64 of scales bfloat16 1, bits_8 uint8 64",

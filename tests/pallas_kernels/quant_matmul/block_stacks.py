@@ -7,7 +7,7 @@ from pallas_kernels.block_forms.float_forms import float_form
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.packed_zeros import with_packed_zeros
-from pallas_kernels.block_forms.table_forms import nested_form, table_form, with_scales
+from pallas_kernels.block_forms.table_forms import RUN_STARTS, nested_form, table_form, with_scales
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 from pallas_kernels.block_tensor import BlockTensor
 
@@ -41,14 +41,27 @@ TABLE, SCALE_TABLE = (tuple(float(np.float32(x**3)) for x in np.linspace(-1, 1, 
 NF4 = table_form("NF4", TABLE, 64)
 assert NF4 is not None
 TABLE_FORMS = {form.name: form for form in (NF4, nested_form(NF4, SCALE_TABLE, 4, 512))}
+TABLE_FORMS["NF4-g64 nested, parted"] = nested_form(NF4, SCALE_TABLE, 5, 512, 3)
 TABLE_FORMS["NF4-g64 of bfloat16"] = with_scales(NF4, "bfloat16")
 NESTED_FORMS = {
-    f"NF4-g{plain.group_len}, {outer_len} of {num_inputs}": nested_form(plain, SCALE_TABLE, outer_len, num_inputs)
-    for group_len, outer_len, num_inputs in [(64, 16, 1024), (64, 8, 1536), (64, 2, 768), (64, 1, 320), (32, 16, 1536)]
+    f"NF4-g{group_len}, {run_len} of {num_inputs}{', parted' if num_runs else ''}": nested_form(
+        plain, SCALE_TABLE, run_len, num_inputs, num_runs
+    )
+    for group_len, run_len, num_inputs, num_runs in [
+        (64, 16, 1024, 0),
+        (64, 8, 1536, 0),
+        (64, 2, 768, 0),
+        (64, 1, 320, 0),
+        (32, 16, 1536, 0),
+        (64, 9, 1408, 4),
+        (64, 64, 1024, 2),
+        (32, 20, 576, 2),
+    ]
     if (plain := table_form("NF4", TABLE, group_len)) is not None
 }
 """Double quantization of rows of so many inputs, of which so many scales have an outer one in common: a row, two
-steps, half a step or a quarter of 256 inputs; of the last form a row has three of two steps each."""
+steps, half a step or a quarter of 256 inputs; of the fifth form a row has three of two steps each. Of the last three
+rows have parts of runs, which end within steps."""
 FLOAT32_SCALES = int_form(4, 32, "float32", False)
 assert FLOAT32_SCALES is not None
 INT_FORMS["INT4-g32 of float32"] = FLOAT32_SCALES
@@ -75,6 +88,8 @@ def block_stack(form, num_layers, out, num_inputs, seed=0, decades=0):
         elif field.name == "exponents":
             values = rng.integers(122 - 3 * decades, 126, shape).astype(np.uint8)
             values[:-1] = 255
+        elif field.name == RUN_STARTS:
+            values = rng.integers(0, form.scales.run_len, shape).astype(field.dtype)
         else:
             num_bits = sum(plane.bits for plane in form.planes) if field.name == "zeros" else 8
             values = rng.integers(0, 2**num_bits, shape).astype(np.uint8).view(field.dtype)

@@ -28,7 +28,7 @@ CASES = [
     ("Q4_0", 2, (128,), -1, None),
     ("Q8_0", 4, (128,), -1, None),
     ("NF4-g64 nested", 2, (2, 128), 0, None),
-    ("NF4-g64 nested", 2, (128,), -1, None),
+    ("NF4-g64 nested, parted", 2, (128,), -1, None),
 ]
 
 

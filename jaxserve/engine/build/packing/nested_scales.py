@@ -8,8 +8,8 @@ from pallas_kernels.block_forms.table_forms import NestedScales, in_shares, with
 def with_served_scales(form: BlockForm, platform: str, dtype: str, num_inputs: int) -> BlockForm:
     """The form that a device has of a file's, in rows of which it has so many inputs. dtype: of products.
 
-    Codes are for whole rows, or for a device's share of them, which are blocks. Where 4 or fewer of them have an outer
-    scale in common, such as in rows of 11008 inputs, these take the bytes that codes save on a GPU.
+    Codes are for whole rows, or for a device's share of them, which are blocks. Of short ones, such as 896 inputs,
+    outer scales and offset take the bytes that codes save on a GPU.
     """
     if not isinstance(form.scales, NestedScales):
         return form

@@ -65,7 +65,7 @@ def _multiply_step(
             others[box.name] = _of_whole(refs[f"whole {box.name}"].at[part, group], box, step)
         elif box.name not in sizes.plane_names:
             others[box.name] = _by_column(refs[f"step {box.name}"].at[buffer, part, group], box, step)
-    terms = group_terms(sizes.form, others, sizes.dtype, refs.get("whole scale_values"))
+    terms = group_terms(sizes.form, others, sizes.dtype, refs.get("whole scale_values"), _first_scale(step, sizes))
     planes = {
         name: plgpu.load(refs[f"step {name}"].at[buffer, part, group], layout=BYTES) for name in sizes.plane_names
     }
@@ -81,6 +81,13 @@ def _multiply_step(
         plgpu.commit_smem()
         plgpu.wgmma(accumulator, memory, rows)
         plgpu.wgmma_wait(0)
+
+
+def _first_scale(step: jax.Array, sizes: KernelSizes) -> jax.Array:
+    """The number of the step's first group in its block, where scales are codes."""
+    num_groups = sizes.form.block_len // sizes.form.group_len
+    first = (box.first(step) for box in sizes.boxes if box.name == "scale_codes")
+    return lax.rem(next(first, jnp.int32(0)), jnp.int32(num_groups))
 
 
 def _by_column(field: Ref, box: FieldBox, step: jax.Array) -> jax.Array:

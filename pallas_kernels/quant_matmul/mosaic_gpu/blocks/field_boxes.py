@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from pallas_kernels.block_forms.block_form import BlockForm, Field
+from pallas_kernels.block_forms.table_forms import num_parted_runs
 from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS
 from pallas_kernels.quant_matmul.last_step import step_start
 
@@ -43,7 +44,7 @@ class FieldBox(NamedTuple):
     def start(self, step: jax.Array) -> jax.Array:
         if self.is_whole:
             return jnp.int32(0)
-        begin = self._first(step)
+        begin = self.first(step)
         if self.values % self.unit == 0:
             return begin
         return jnp.minimum(begin // self.unit * self.unit, self.total - self.width)
@@ -54,7 +55,7 @@ class FieldBox(NamedTuple):
         return math.gcd(self.values, self.total) if self.values % self.unit == 0 else self.unit
 
     def offset(self, step: jax.Array) -> jax.Array:
-        return self._first(step) - self.start(step)
+        return self.first(step) - self.start(step)
 
     @property
     def whole_copies(self) -> tuple[tuple[int, int], ...]:
@@ -66,8 +67,8 @@ class FieldBox(NamedTuple):
         """Values that a thread loads at once: no load crosses 16 bytes."""
         return math.gcd(self.values, self.unit, self.total)
 
-    def _first(self, step: jax.Array) -> jax.Array:
-        """Of a step's values in a row."""
+    def first(self, step: jax.Array) -> jax.Array:
+        """The number of a step's first value in a row."""
         if self.total == self.values:
             return jnp.int32(0)
         return step_start(lax.div(step, jnp.int32(self.steps)) if self.steps > 1 else step, self.values, self.total)
@@ -102,6 +103,10 @@ def _values_of(form: BlockForm, field: Field, total: int, inputs: int) -> tuple[
     values, rest = divmod(field.count * inputs, form.block_len)
     if not rest:
         return values, 1
+    if field.name == "outer_scales" and num_parted_runs(form):
+        if total > field.count and form.block_len % inputs:
+            raise NotImplementedError(f"{form.name} has blocks of {form.block_len}, parts of steps of {inputs}")
+        return field.count, -(-form.block_len // inputs)
     span, uneven = divmod(form.block_len, field.count)
     if uneven or (span % inputs and total > 1):
         raise NotImplementedError(

@@ -12,7 +12,8 @@ from jaxtyping import Array, Num
 from pallas_kernels.block_forms.block_form import BlockForm, Scales
 from pallas_kernels.block_forms.ggml_forms import six_bits
 from pallas_kernels.block_forms.packed_zeros import PackedZeros
-from pallas_kernels.kernel_types import Ref
+from pallas_kernels.block_forms.table_forms import RUN_STARTS, NestedScales
+from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.register_views import shared_values
 
 F32 = jnp.float32
@@ -40,11 +41,15 @@ def code_dtype(form: BlockForm) -> str:
 
 
 def group_terms(
-    form: BlockForm, fields: dict[str, Num[Array, "64 n"]], dtype: Any, scale_values: Ref | None = None
+    form: BlockForm,
+    fields: dict[str, Num[Array, "64 n"]],
+    dtype: Any,
+    scale_values: Ref | None = None,
+    first_scale: Scalar = 0,
 ) -> GroupTerms:
     """Of the groups of a step, computed in float32 and rounded once. fields: a step's, `per_row(1)`. scale_values: in
-    shared memory, of the codes of scales."""
-    scales, offsets, zeros = _scales(form, fields, scale_values)
+    shared memory, of the codes of scales, the first of which has this number in its block."""
+    scales, offsets, zeros = _scales(form, fields, scale_values, first_scale)
     if zeros is not None:
         zeros = (zeros - float(centre(form))).astype(dtype)
     elif centre(form) != form.zero:
@@ -53,9 +58,9 @@ def group_terms(
     return GroupTerms(scales.astype(dtype), zeros, None if offsets is None else offsets.astype(dtype))
 
 
-def _scales(form: BlockForm, fields: dict[str, jax.Array], scale_values: Ref | None) -> Scales:
+def _scales(form: BlockForm, fields: dict[str, jax.Array], scale_values: Ref | None, first_scale: Scalar) -> Scales:
     if scale_values is not None:
-        return _nested(fields, scale_values)
+        return _nested(form, fields, scale_values, first_scale)
     if "block_scales" in fields:
         return _of_block(fields)
     if not isinstance(form.scales, PackedZeros):
@@ -75,11 +80,16 @@ def _of_block(fields: dict[str, jax.Array]) -> Scales:
     return Scales(_times(block_scales, scales), -_times(fields["block_minima"].astype(F32), minima))
 
 
-def _nested(fields: dict[str, jax.Array], scale_values: Ref) -> Scales:
+def _nested(form: BlockForm, fields: dict[str, jax.Array], scale_values: Ref, first_scale: Scalar) -> Scales:
     """As `table_forms` computes them of codes, by slices alone."""
-    values = shared_values(scale_values, fields["scale_codes"])
-    outer, offsets = (_of_groups(fields[name], values.shape[1]) for name in ("outer_scales", "scale_offsets"))
-    return Scales(values * outer + offsets)
+    assert isinstance(form.scales, NestedScales)
+    values, outer = shared_values(scale_values, fields["scale_codes"]), fields["outer_scales"]
+    num_groups = values.shape[1]
+    if RUN_STARTS in fields:
+        first = fields[RUN_STARTS] + first_scale
+        runs = [outer[:, i : i + 1] for i in range(outer.shape[1])]
+        outer = jnp.concatenate([form.scales.of_places(first + i, runs) for i in range(num_groups)], axis=1)
+    return Scales(values * _of_groups(outer, num_groups) + _of_groups(fields["scale_offsets"], num_groups))
 
 
 def _of_groups(runs: jax.Array, num_groups: int) -> jax.Array:

@@ -78,6 +78,7 @@ def test_products_of_every_form_equal_the_reference(name):
         ("MXFP4", "float32", 5, 576, (192,)),
         ("FP8-g64", "float32", 5, 192, (64,)),
         ("NF4-g64 nested", "float32", 5, 1024, (128,)),
+        ("NF4-g64 nested, parted", "float32", 5, 1024, (128,)),
     ],
 )
 def test_awkward_shapes_are_served(name, dtype, num_rows, num_inputs, out):

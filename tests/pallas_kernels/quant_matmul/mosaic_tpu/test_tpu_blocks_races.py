@@ -29,7 +29,7 @@ def run(form, num_inputs):
     return [finding.races_found for finding in findings], errors(np.asarray(y), truth(x, stack, TPU)).max()
 
 
-@pytest.mark.parametrize(("form", "num_inputs"), [("Q4_0", 192), ("Q4_K", 256), ("NF4-g64 nested", 512)])
+@pytest.mark.parametrize(("form", "num_inputs"), [("Q4_0", 192), ("Q4_K", 256), ("NF4-g64 nested, parted", 512)])
 def test_no_two_accesses_meet(form, num_inputs):
     found, error = run(form, num_inputs)
     assert found == [False]

@@ -1,6 +1,5 @@
 """XLA compiles the kernel of packed blocks for Hopper GPUs: no register is spilled, and no field is copied."""
 
-import math
 from functools import partial
 
 import jax
@@ -10,7 +9,7 @@ import pytest
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.traffic import memory_traffic
 from pallas_kernels.block_forms.block_form import BlockForm
-from pallas_kernels.block_forms.table_forms import nested_form
+from pallas_kernels.block_forms.table_forms import row_form
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.quant_matmul.api import quant_matmul
@@ -37,6 +36,8 @@ COMPILED = [
     (NESTED, 8, 4096, 14336, None),
     (NESTED, 64, 4096, 14336, None),
     (NESTED, 64, 14336, 4096, "silu"),
+    (NESTED, 8, 4096, 11008, None),
+    (NESTED, 64, 4096, 11008, None),
     ("MXFP4", 64, 1536, 640, "silu"),
     ("Q4_0", 8, 960, 576, None),
     ("INT8-g128", 64, 1536, 640, "silu"),
@@ -50,7 +51,7 @@ def form_of(name: str, num_inputs: int) -> BlockForm:
     """With double quantization a block is a row, in which bitsandbytes has an outer scale for 256 scales."""
     if name != NESTED:
         return FORMS[name]
-    return nested_form(NF4, SCALE_TABLE, math.gcd(num_inputs // NF4.group_len, 256), num_inputs)
+    return row_form(NF4, SCALE_TABLE, 256, num_inputs)
 
 
 def compile_product(
