@@ -93,6 +93,7 @@ def test_other_requests_change_nothing(family):
     assert list(found) == alone
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
 def test_one_beam_without_a_penalty_is_greedy(family):
     llm, prompts = tiny_engine(family), [golden.prompt for golden in goldens(family)]

@@ -56,11 +56,17 @@ def test_mistakes_are_named(tmp_path, capsys):
     check_mistake_here(["train-draft", model, "--out", str(tmp_path)], "no training has begun in it", capsys)
     file = str(tmp_path / "config.json")
     check_mistake_here(["train-draft", model, "--out", file], "config.json cannot be made (File exists)", capsys)
-    few = ["--out", str(tmp_path / "few"), "--num-tokens", "5", "--text-len", "32", *OPTIONS, "--quiet"]
-    check_mistake_here(["train-draft", model, *few], "are too few for guesses of 3 tokens: ask for more", capsys)
     empty = tmp_path / "empty.txt"
     empty.write_text("\n")
     options = ["--out", str(tmp_path / "out"), "--prompts", str(empty), "--quiet"]
     check_mistake_here(["train-draft", model, *options], "has no line with a prompt", capsys)
     empty.write_text("a prompt\n")
     check_mistake_here(["train-draft", model, *options], "--prompts needs a tokenizer", capsys)
+
+
+@pytest.mark.thorough
+def test_too_few_tokens_are_named(tmp_path, capsys):
+    """Once the texts are there."""
+    options = ["--out", str(tmp_path), "--num-tokens", "5", "--text-len", "32", *OPTIONS, "--quiet"]
+    argv = ["train-draft", str(checkpoint("llama3")), *options]
+    check_mistake_here(argv, "are too few for guesses of 3 tokens: ask for more", capsys)

@@ -29,6 +29,7 @@ def test_every_pair_of_features_gives_the_same_text(tmp_path):
     assert 5 < accepted < proposed
 
 
+@pytest.mark.thorough
 def test_each_row_has_the_drafts_of_its_proposer():
     """The model that drafts for itself is always right; n-grams are wrong now and then, in the same steps."""
     llm = drafting("llama3", {"learned": "draft_model", "model": str(checkpoint("llama3"))})

@@ -41,6 +41,7 @@ def test_drafts_are_those_of_the_layer_written_out(naive, folder, topk):
     assert others != wanted
 
 
+@pytest.mark.thorough
 def test_tokens_of_a_shifted_vocabulary_are_seen(naive, folder, tmp_path):
     """A draft whose `d2t` is off by one proposes other tokens: the text is the same, and fewer drafts are accepted."""
     prompt, answer = prompts()[0], answers()[0]

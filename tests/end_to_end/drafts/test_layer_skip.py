@@ -31,7 +31,7 @@ def test_every_pair_of_features_gives_the_same_text():
     assert 0 < accepted < proposed
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("platform", "num_drafts"), [("cpu", 3), ("gpu", 2)])
 def test_drafts_are_right_where_the_skipped_layer_adds_nothing(platform, num_drafts, monkeypatch):
     """A layer whose outputs are zero: with and without it the model is the same, its KV included.

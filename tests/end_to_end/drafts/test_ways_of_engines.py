@@ -33,7 +33,7 @@ def texts(llm):
     return [output.outputs[0].token_ids for output in llm.generate(prompts(), SAMPLES, use_tqdm=False)]
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", OPTIONS)
 def test_rows_that_come_back_from_host_memory_draft_the_same_texts(method):
     """A draft model's KV, too, lies in the pages that are swapped."""

@@ -71,7 +71,7 @@ def test_a_batch_of_streaming_and_whole_sequences_in_chunks():
     assert found[:6] == generate(tiny_engine("llama3"), others, SamplingParams(**vars(whole) | {"kv_policy": None}))
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("own", [{"method": "ngram"}, {"method": "layer_skip", "skip_layers": (1,)}])
 def test_drafts_of_whole_sequences_change_nothing_next_to_streaming_ones(own):
     """Which do not draft, also where the others do in the same pass. With n-grams a step may have fewer rounds than

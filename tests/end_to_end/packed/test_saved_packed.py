@@ -173,6 +173,7 @@ def test_blocks_of_which_devices_would_have_parts_are_refused(gguf):
             engine(path, **PACKED, tensor_parallel_size=4)
 
 
+@pytest.mark.thorough
 def test_an_engine_of_a_folder_gives_the_same_tokens(gguf):
     """Its programs are those of the file's engine, since they follow from the model and its packing."""
     found, llm = blocks.texts(gguf.folder, **PACKED)

@@ -36,7 +36,7 @@ def tokens(module, llm):
     return [out.outputs[0].token_ids for out in llm.generate(module.PROMPTS, module.GREEDY, use_tqdm=False)]
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gguf", "gptq", "compressed-tensors"])
 def test_tokens_are_those_of_an_engine_of_the_other_file_and_nothing_is_compiled(name, tmp_path):
     first, second = write_two(tmp_path, name)

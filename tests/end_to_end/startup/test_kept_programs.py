@@ -59,6 +59,7 @@ def test_what_a_program_was_traced_from_must_agree(folder, monkeypatch):
     assert traced(folder) == {"decode"}
 
 
+@pytest.mark.thorough
 def test_from_python_functions_may_be_patched_so_nothing_is_kept(compiled):
     assert traced(compiled, keep_lowered=None) == {"decode"}
     assert not (compiled / "programs").exists()

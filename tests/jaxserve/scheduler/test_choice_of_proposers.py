@@ -53,7 +53,7 @@ def regrets(
     return 1 - chosen.rate / best, 1 - rates[None] / best
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("seed", "read_s", "seconds"), [(0, None, SECONDS), (1, None, SECONDS), (0, 0.08, SECONDS), (2, None, TWO_WIDTHS)]
 )

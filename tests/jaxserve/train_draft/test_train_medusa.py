@@ -96,6 +96,7 @@ def test_the_most_frequent_tokens_are_learned():
     assert frequent_tokens(texts, 10, 2).tolist() == [3, 5], "7 stands in prompts alone"
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_ends_like_another(model, tmp_path):
     plan = replace(PLAN, max_steps=SAVED_EVERY + 3)
     whole = train(model, tmp_path / "whole", plan)

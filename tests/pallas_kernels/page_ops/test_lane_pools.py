@@ -62,7 +62,7 @@ class Case:
 case_of = cache(Case)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @by_dtype
 @settings(deadline=None, max_examples=6)
 @given(data=st.data())
@@ -92,7 +92,7 @@ def test_a_token_lies_where_the_layout_says():
     assert not stored[:, 176:].any()
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_tokens_are_moved_bit_for_bit(dtype, backend):

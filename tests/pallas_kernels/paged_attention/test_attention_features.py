@@ -27,7 +27,7 @@ from tests.pallas_kernels.paged_attention.feature_cases import (
 by_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_every_two_features_together_equal_the_reference(case):
     for batch in BATCHES[case["bucket"]]:

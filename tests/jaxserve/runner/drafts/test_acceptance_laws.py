@@ -153,6 +153,7 @@ def test_a_planted_fault_is_seen(fault):
 
 
 # Of penalties fewer rows: several drafts are counted in a loop for each row, 0.2 ms.
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("sampler", "num_rows"), [("plain", NUM_ROWS), ("penalties", 1_500)])
 def test_so_have_the_tokens_along_a_tree(sampler, num_rows):
     assert min(p_values(sampler, TREE, num_rows=num_rows)) > 1e-4

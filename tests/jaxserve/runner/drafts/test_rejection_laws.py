@@ -134,6 +134,7 @@ def test_so_have_those_of_every_sampler(sampler, num_drafts):
     assert min(p_values(sampler, num_drafts)) > 1e-4
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "fault",
     ["the token after all drafts is another draft", "the laws are of other tokens", "every draft is accepted"],
@@ -142,6 +143,7 @@ def test_a_planted_fault_is_seen(fault):
     assert min(p_values("plain", 1, fault, num_rows=FEW_ROWS)) < 1e-6
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("factor", [np.nan, 2.0])
 def test_where_nothing_is_left_of_the_targets_law_its_own_draw_stays(factor):
     """A draft's law that is none, of a model that overflows, or one that is nowhere less than the target's."""
@@ -181,6 +183,7 @@ def not_normalised(monkeypatch):
     monkeypatch.setattr(acceptance_rules, "draw_index", draw)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("plant", [of_the_targets_law, not_normalised])
 def test_a_wrong_residual_is_seen(monkeypatch, plant):
     plant(monkeypatch)

@@ -35,7 +35,7 @@ def test_tpus_read_codes_once(topology, scheme):
     check_packed_layers(tpu_mesh(topology, 4), scheme)
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["int8", OUTLIERS.name, "fp8"])
 def test_gpus_read_codes_once(scheme):
     check_packed_layers(gpu_mesh(), scheme)

@@ -52,7 +52,7 @@ def races_of() -> Iterator[Run]:
     pltpu.reset_tpu_interpret_mode_state()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("mode", ["on_wait", "eager"])
 @pytest.mark.parametrize("workload", [DECODE, MIXED, WINDOWED_TREES, LANES], ids=lambda workload: workload.name)
 def test_no_two_copies_meet(races_of, workload, mode):
