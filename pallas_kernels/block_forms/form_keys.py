@@ -14,6 +14,7 @@ from pallas_kernels.block_forms.input_orders import with_order, without_order
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.packed_zeros import PackedZeros, with_packed_zeros
 from pallas_kernels.block_forms.table_forms import (
+    MAX_PARTED_RUNS,
     SCALE_DTYPES,
     NestedScales,
     Table,
@@ -67,8 +68,11 @@ def form_of_key(key: str) -> BlockForm:
             form = _table_form(name, values)
         case "table", name, values, dtype if dtype in SCALE_DTYPES[1:] and (plain := _table_form(name, values)):
             form = with_scales(plain, dtype)
-        case "table", name, values, scales, run_len, block_len, *num_runs if plain := _table_form(name, values):
-            form = nested_form(plain, _values(scales, 256), int(run_len), int(block_len), *map(int, num_runs[:1]))
+        case "table", name, values, scales, run_len, block_len if plain := _table_form(name, values):
+            form = nested_form(plain, _values(scales, 256), int(run_len), int(block_len))
+        case "table", name, values, scales, run_len, block_len, num_runs if plain := _table_form(name, values):
+            form = nested_form(plain, _values(scales, 256), int(run_len), int(block_len), int(num_runs))
+            form = form if 0 < int(num_runs) <= MAX_PARTED_RUNS else None
         case "float", codes, group_len, scales if codes in NAMES:
             return float_form(codes, int(group_len), scales)
         case "int", bits, group_len, scales, zeros:

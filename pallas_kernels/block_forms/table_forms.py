@@ -26,6 +26,8 @@ BITS = 4
 SCALE_DTYPES = ("float32", "bfloat16", "float16")
 """Of scales that are numbers: a file's, and those to which products on a GPU round them."""
 RUN_STARTS = "run_starts"
+MAX_PARTED_RUNS = 8
+"""Of a block: kernels compare with each. With runs of 256 scales and groups of 64 rows have up to 114,000 inputs."""
 Table = tuple[float, ...]
 
 
@@ -87,7 +89,7 @@ def row_form(plain: BlockForm, scales: Table, run_len: int, num_inputs: int) -> 
     num_groups = num_inputs // plain.group_len
     in_common = math.gcd(num_groups, run_len)  # scales of a row that are in one run, wherever the row begins
     num_runs = -(-(run_len - in_common + num_groups) // run_len)
-    if num_groups // in_common <= num_runs + 1:
+    if num_groups // in_common <= num_runs + 1 or num_runs > MAX_PARTED_RUNS:
         return nested_form(plain, scales, in_common, num_inputs)
     return nested_form(plain, scales, run_len, num_inputs, num_runs)
 

@@ -93,6 +93,9 @@ HOSTILE_KEYS = {
     "factors for none": f"table NF4-g64 {TABLE} {SCALES} 0 1024",
     "factors that do not divide": f"table NF4-g64 {TABLE} {SCALES} 5 1024",
     "rows that do not divide": f"table NF4-g64 {TABLE} {SCALES} 4 1000",
+    "a billion runs": f"table NF4-g64 {TABLE} {SCALES} 256 1024 {10**9}",
+    "no runs": f"table NF4-g64 {TABLE} {SCALES} 4 1024 0",
+    "runs and more": f"table NF4-g64 {TABLE} {SCALES} 256 1024 2 2",
     "a long key": "x" * 10**6,
 }
 

@@ -56,11 +56,12 @@ NESTED_FORMS = {
         (64, 9, 1408, 4),
         (64, 64, 1024, 2),
         (32, 20, 576, 2),
+        (64, 7, 1024, 4),
     ]
     if (plain := table_form("NF4", TABLE, group_len)) is not None
 }
 """Double quantization of rows of so many inputs, of which so many scales have an outer one in common: a row, two
-steps, half a step or a quarter of 256 inputs; of the fifth form a row has three of two steps each. Of the last three
+steps, half a step or a quarter of 256 inputs; of the fifth form a row has three of two steps each. Of the last four
 rows have parts of runs, which end within steps."""
 FLOAT32_SCALES = int_form(4, 32, "float32", False)
 assert FLOAT32_SCALES is not None

@@ -100,13 +100,13 @@ def field_boxes(form: BlockForm, num_inputs: int, inputs: int) -> tuple[FieldBox
 
 def _values_of(form: BlockForm, field: Field, total: int, inputs: int) -> tuple[int, int]:
     """How many values a step has, and how many steps have the same."""
-    values, rest = divmod(field.count * inputs, form.block_len)
-    if not rest:
-        return values, 1
-    if field.name == "outer_scales" and num_parted_runs(form):
+    if field.name == "outer_scales" and num_parted_runs(form):  # any step of a block may need any of them
         if total > field.count and form.block_len % inputs:
             raise NotImplementedError(f"{form.name} has blocks of {form.block_len}, parts of steps of {inputs}")
         return field.count, -(-form.block_len // inputs)
+    values, rest = divmod(field.count * inputs, form.block_len)
+    if not rest:
+        return values, 1
     span, uneven = divmod(form.block_len, field.count)
     if uneven or (span % inputs and total > 1):
         raise NotImplementedError(
