@@ -1,5 +1,5 @@
-"""Device: converts packed matrices of one layer between their saved form, which is the same for every mesh and every
-kind of device, and the form that devices need; see `canonical.py`.
+"""Device: converts packed matrices of one layer between their saved form, which but for double quantization is the same
+for every mesh and every kind of device (`form_changes.py`), and the form that devices need; see `canonical.py`.
 """
 
 from dataclasses import replace

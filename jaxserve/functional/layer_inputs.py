@@ -33,7 +33,7 @@ class Keep:
         raise NotImplementedError
 
     def joined(self, one: jax.Array, other: jax.Array) -> jax.Array:
-        """Of both, in the memory of `one`."""
+        """Of both, in the shape and the memory of `one`."""
         raise NotImplementedError
 
 

@@ -1,8 +1,8 @@
 """Device: the fields of blocks as devices of every kind have them, from those of a file, and back.
 
 `saved_form` is what does not depend on the device: float16 as such, Q5_0 and Q5_1 in blocks of 32, a byte for each zero
-point. Of double quantization it depends: scales that a GPU has as numbers, rounded as its products would round them,
-stay numbers, since their codes are gone; and blocks that are shares of rows stay so.
+point. Of double quantization it does: scales that a device has as numbers (a GPU as its products would round them) stay
+such, since their codes are gone; and blocks that are shares of rows stay so.
 """
 
 from typing import Any

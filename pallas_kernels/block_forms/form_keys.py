@@ -72,7 +72,7 @@ def form_of_key(key: str) -> BlockForm:
             form = nested_form(plain, _values(scales, 256), int(run_len), int(block_len))
         case "table", name, values, scales, run_len, block_len, num_runs if plain := _table_form(name, values):
             form = nested_form(plain, _values(scales, 256), int(run_len), int(block_len), int(num_runs))
-            form = form if 0 < int(num_runs) <= MAX_PARTED_RUNS else None
+            form = form if 0 < int(num_runs) <= MAX_PARTED_RUNS and int(run_len) > 0 else None
         case "float", codes, group_len, scales if codes in NAMES:
             return float_form(codes, int(group_len), scales)
         case "int", bits, group_len, scales, zeros:

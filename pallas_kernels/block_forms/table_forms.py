@@ -5,9 +5,10 @@ With double quantization a block's scale is a code, too:    scale = table[code] 
 
 A run of scales has one outer scale. Runs follow each other through a whole matrix, so that a row may begin within one:
 
-    scales of a row        [ . . . . . . . . . . . . ]
-    runs             . . . . . ] [ . . . . . . . ] [ . . . .
-    run_starts = 3   └─ of the first run, the scales that lie before the row
+    scales           . . . . . . . . . . . . . . . . . . . .
+    rows                   [ . . . . . . . . . ][ . . . .
+    runs             [ . . . . . . ][ . . . . . . ][ . . .
+    run_starts = 3   └───┘ of the row's first run, the scales that lie before the row
 """
 
 import math
@@ -102,7 +103,7 @@ def num_parted_runs(form: BlockForm) -> int:
 
 def in_shares(form: BlockForm, num_inputs: int) -> BlockForm:
     """A `nested_form` with blocks that divide shares of so many inputs, which devices have of a row. Itself where its
-    blocks do, or shares have parts of groups."""
+    blocks do, or shares have parts of groups. Where runs are parted each share has all of its row."""
     nested, block_len = form.scales, math.gcd(form.block_len, num_inputs)
     if not isinstance(nested, NestedScales) or block_len == form.block_len or block_len % form.group_len:
         return form

@@ -41,10 +41,10 @@ class _Matrices:
 
     def has(self, array: str) -> bool:
         """Whether an array is as large as one of them. Activations may be: of each token as many numbers as a matrix
-        has inputs or outputs."""
+        has inputs or outputs, in one axis or, such as the hidden states of three layers, in two."""
         kind, shape = array.partition("[")[0], shape_of(array)
         count, sizes = math.prod(shape), [size for size in shape if size > 1]
-        is_activation = sizes[:1] == [self.num_tokens] and count // self.num_tokens in self.widths
+        is_activation = self.num_tokens in sizes[:2] and count // self.num_tokens in self.widths
         if is_activation or not sizes:
             return False
         is_stored = any((kind, count, width) in self.stored for width in sizes)

@@ -95,6 +95,7 @@ HOSTILE_KEYS = {
     "rows that do not divide": f"table NF4-g64 {TABLE} {SCALES} 4 1000",
     "a billion runs": f"table NF4-g64 {TABLE} {SCALES} 256 1024 {10**9}",
     "no runs": f"table NF4-g64 {TABLE} {SCALES} 4 1024 0",
+    "runs of none": f"table NF4-g64 {TABLE} {SCALES} 0 1024 2",
     "runs and more": f"table NF4-g64 {TABLE} {SCALES} 256 1024 2 2",
     "a long key": "x" * 10**6,
 }

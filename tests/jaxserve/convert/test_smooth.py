@@ -28,13 +28,10 @@ OUTLIER, NORM = 5, "model.layers.1.input_layernorm.weight"
 
 
 class Whole(Keep):
-    """All inputs."""
+    """All inputs, of one batch."""
 
     def of(self, inputs):
         return inputs
-
-    def joined(self, one, other):
-        return jnp.concatenate([one, other])
 
 
 WHOLE = Whole()

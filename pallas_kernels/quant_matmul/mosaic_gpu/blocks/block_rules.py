@@ -28,7 +28,7 @@ def check_served(form: BlockForm, num_columns: int, num_inputs: int) -> None:
         raise NotImplementedError(f"it looks up {NUM_VALUES} values ({form.name})")
     if form.group_len % PIECE or any(plane.run % PIECE for plane in form.planes):
         raise NotImplementedError(f"it decodes {PIECE} bytes at once: {form.name} has shorter groups or runs")
-    # Of double quantization a block is a row.
+    # Of double quantization a block is a row, or a device's share of one.
     unit = form.group_len if isinstance(form.scales, NestedScales) else form.block_len
     if inputs % unit or any(inputs % (plane.run * 8 // plane.bits) for plane in form.planes):
         raise NotImplementedError(f"blocks of {form.block_len} inputs ({form.name}) do not divide {inputs}")

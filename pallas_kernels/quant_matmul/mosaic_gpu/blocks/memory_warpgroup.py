@@ -31,7 +31,9 @@ def stream_steps(refs: Refs, work: Work, sizes: KernelSizes) -> None:
 
 
 def _copy_field(refs: Refs, work: Work, box: FieldBox, step: jax.Array, buffer: jax.Array, sizes: KernelSizes) -> None:
-    layer, values = refs["layer"][0], pl.ds(pl.multiple_of(box.start(step), box.alignment), box.width)
+    layer, values = refs["layer"][0], pl.ds(0, box.width)
+    if box.width < box.total:
+        values = pl.ds(pl.multiple_of(box.start(step), box.alignment), box.width)
     for part in range(sizes.num_parts):
         for group in range(sizes.warpgroups):
             tile = work.tile * sizes.warpgroups + group

@@ -86,7 +86,7 @@ def test_a_copy_in_the_device_s_memory_counts(result, num_copies):
     assert weight_copies(program, params, 512, "tpu") == [], "activations of 512 tokens"
 
 
-GATE_UP, QKV, PLAIN = (3, 2, 512, 256), (3, 8, 80, 256), (32, 512, 256)
+GATE_UP, QKV, PLAIN, TAPS = (3, 2, 512, 256), (3, 8, 80, 256), (32, 512, 256), (1536, 512)
 
 
 def made(shape, dtype, array, num_tokens):
@@ -112,6 +112,7 @@ def made(shape, dtype, array, num_tokens):
         (PLAIN, "bf16[32,512,256]", 32),
         (PLAIN, "bf16[16384,256]", 32),
         (PLAIN, "bf16[1,512,256]", 32),
+        (TAPS, "bf16[3,512,512]", 8),
     ],
 )
 def test_a_copy_may_have_other_axes(shape, array, num_tokens):
@@ -128,8 +129,12 @@ def test_a_copy_may_have_other_axes(shape, array, num_tokens):
         (GATE_UP, "bf16[1024,128]", 8),
         (GATE_UP, "bf16[511,256]", 8),
         (QKV, "bf16[256,8,80]", 256),
+        (TAPS, "bf16[3,512,512]", 512),
     ],
-    ids=["gate and up", "inputs", "inputs, one part", "another type", "another axis", "another size", "several axes"],
+    ids=[
+        *("gate and up", "inputs", "inputs, one part", "another type", "another axis", "another size", "several axes"),
+        "inputs of three layers",
+    ],
 )
 def test_activations_and_others_are_none(shape, array, num_tokens):
     assert not made(shape, jnp.bfloat16, array, num_tokens)

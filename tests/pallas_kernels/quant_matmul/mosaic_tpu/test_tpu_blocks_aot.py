@@ -75,6 +75,7 @@ def copied(compiled, fields):
         ("v6e:2x2", "MXFP4", 64, GATE_UP, "bfloat16"),
         ("v5e:2x2", "NF4 nested, 14336 inputs", 8, DOWN, "bfloat16"),
         ("v6e:2x2", "NF4 nested, 11008 inputs", 64, (4096, 11008), "bfloat16"),
+        ("v6e:2x2", "NF4 nested, shares of 11008 inputs", 8, (4096, 11008), "bfloat16"),
         ("v6e:2x2", "FP8, a group", 64, GATE_UP, "bfloat16"),
         ("tpu7x:2x2x1", "Q5_K", 8, DOWN, "bfloat16"),
         ("tpu7x:2x2x1", "INT8-g128, zeros", 64, QKV, "bfloat16"),

@@ -11,7 +11,7 @@ from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.int_forms import int_form
 from pallas_kernels.block_forms.packed_zeros import with_packed_zeros
-from pallas_kernels.block_forms.table_forms import row_form
+from pallas_kernels.block_forms.table_forms import in_shares, row_form
 from pallas_kernels.block_forms.wide_blocks import WIDE_FORMS
 from pallas_kernels.block_tensor import BlockTensor
 from tests.pallas_kernels.quant_matmul.block_stacks import NF4, SCALE_TABLE, TABLE_FORMS, block_stack
@@ -48,6 +48,7 @@ FORMS = {
 OF_LARGE_MODELS = {
     f"NF4 nested, {num_inputs} inputs": row_form(NF4, SCALE_TABLE, 256, num_inputs) for num_inputs in (14336, 11008)
 }
+OF_LARGE_MODELS["NF4 nested, shares of 11008 inputs"] = in_shares(OF_LARGE_MODELS["NF4 nested, 11008 inputs"], 2752)
 
 
 def random_stack(form: BlockForm, num_inputs: int, *out: int) -> BlockTensor:
