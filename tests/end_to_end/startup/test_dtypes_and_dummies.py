@@ -22,7 +22,7 @@ def prompt_logprobs(llm, prompt):
     return np.array([e[t].logprob for t, e in zip(prompt[1:], out.prompt_logprobs[1:], strict=True)])
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
 def test_bfloat16_stays_near_float32(family):
     golden = goldens(family)[2]

@@ -31,7 +31,7 @@ from tests.support.fakes.scheduler_fuzz import CALM, HABITS, POOLS, QUIET, check
 CASES = list(zip(POOLS, cycle(HABITS), strict=False))
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize(("pool", "habits"), CASES)
 def test_random_operations_keep_every_law(pool, habits):
     check(pool, habits, fuzz(pool, seed=0, **HABITS[habits]))

@@ -63,7 +63,7 @@ def races_of() -> Iterator[Callable[..., tuple[bool, jax.Array]]]:
     pltpu.reset_tpu_interpret_mode_state()
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("mode", ["on_wait", "eager"])
 @pytest.mark.parametrize("name", CALLS)
 def test_no_two_copies_meet(races_of, name, mode):

@@ -44,7 +44,7 @@ def product(x, stack, spec, layer=LAYERS - 1, **arrays):
     return np.asarray(jax.jit(partial(quant_matmul, spec=spec))(x, stack, jnp.int32(layer), **arrays), np.float32)
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(
     ("name", "dtype", "num_rows", "activation"),
     [
@@ -84,7 +84,7 @@ def test_tiles_are_rounded_where_that_pays(monkeypatch, rule, dtypes):
     assert block_rows.tile_dtype(16, "float32") == "float32"
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("rule", "num_rows"),
     [*((rule, 8) for rule in RULES), (cpu_products.ZEN4, 16)],

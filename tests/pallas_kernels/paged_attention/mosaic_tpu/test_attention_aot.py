@@ -42,7 +42,7 @@ CASES = [
 ]
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("topology", "name"), CASES)
 def test_kernels_compile_and_leave_the_pool_in_place(topology, name):
     case = WORKLOADS[name]

@@ -65,13 +65,13 @@ def _on_a_tiny_gpu() -> Iterator[None]:
         yield
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_kind_of_product_equals_the_reference(case):
     check(case)
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("form", sorted(FORMS.keys() - REFUSED))
 def test_every_form_equals_the_reference(form):
     check(Case(form, form, 5, 64, num_inputs(form), out_dtype="float32"))
